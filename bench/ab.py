@@ -5,22 +5,22 @@
     ab.py OLD NEW --line "rpc --provider shm"       a line of `slime bench`; several: --line ... --line ...
     ab.py OLD NEW --only tcp                        the default lines whose text contains this
 
-OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both programs run each line, one
-directly after the other; the next round swaps their order. Each round gives one ratio new/old per line, so that a slow
-phase of the machine cancels out. The median of the ratios counts.
+OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both programs run
+each line right after each other; the next round swaps their order. Each round gives one ratio
+new/old per line, so that a slow phase of the machine cancels out. The median of the ratios counts.
 
-Before, between and after the two runs of a round ab.py measures the round trip of two cache lines between two processes
-(always with OLD; it is the limit of `slime bench rpc`). If this time changes by more than --drift, the machine has moved
-the processes to other cores or was busy: ab.py discards and counts the round and measures it again, up to --attempts
-rounds in all.
+Before, between and after the two runs of a round ab.py measures the round trip of two cache lines
+between two processes (always with OLD; it is the limit of `slime bench rpc`). If this time changes
+by more than --drift, the machine has moved the processes to other cores or was busy: ab.py discards
+and counts the round and measures it again, up to --attempts rounds in all.
 
-The figure of a line is the one that `slime bench` compares with the machine's limit: a latency (p50_us), which may grow
-to --latency times the old one, or a rate (ops_per_s, gb_per_s), which may fall to --rate times the old one. A line of
-`slime bench ctrl` has two: how long a heartbeat takes at p99, and the processor time of the server; both may grow to
---latency times the old one.
+The figure of a line is the figure that `slime bench` compares with the machine's limit: a latency
+(p50_us), which may grow to --latency times the old value, or a rate (ops_per_s, gb_per_s), which may
+fall to --rate times the old value. A line of `slime bench ctrl` has two figures: how long a heartbeat
+takes at p99, and the processor time of the server; both may grow to --latency times the old value.
 
-Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is missed, but a line has
-too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
+Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is
+missed, but a line has too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
 """
 
 import argparse
@@ -32,6 +32,8 @@ import statistics
 import sys
 import typing
 
+import report as tables
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
 import programs  # noqa: E402
 
@@ -39,6 +41,7 @@ PROBE = "rpc --provider shm --mode caller --face channel --seconds 0.05 --warmup
 PROBE_KIND = "ping-pong"  # kind of the limit in its report
 PATIENCE = 120.0  # seconds for one run
 LEAST_ROUNDS = 3  # rounds that a line needs to be judged, unless --rounds is less
+UNITS = {**tables.UNITS, "heartbeat_p99_ms": "ms", "cpu_cores": "cores"}
 PLACES = ("cli/slime", "bin/slime", "slime")  # paths of the program in a build tree or a prefix
 
 
@@ -218,32 +221,26 @@ def exit_status(report: dict) -> int:
     return 1 if "slower" in verdicts else 3 if "not judged" in verdicts or not verdicts else 0
 
 
-def amount(value: float, figure: str) -> str:
-    unit = {"p50_us": " us", "ops_per_s": "/s", "gb_per_s": " GB/s",
-            "heartbeat_p99_ms": " ms", "cpu_cores": " cores"}.get(figure, f" {figure}")
-    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + unit
+def row_of(line: dict) -> list:
+    unit = UNITS.get(line["figure"], line["figure"])
+    cells = ["-"] * 4
+    if "ratio" in line:
+        cells = [f"{tables.number(line['old'])} {unit}", f"{tables.number(line['new'])} {unit}",
+                 f"{line['ratio']:.3f}", "{:.3f}-{:.3f}".format(*line["ratio_spread"])]
+    return [*cells, f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}", str(len(line["kept"])),
+            str(len(line["thrown_away"])), line["verdict"], line["line"]]
 
 
 def text_of(report: dict) -> str:
     """Returns the report for people: one row per line."""
-    out = [f"old: {report['old']}", f"new: {report['new']}", "",
-           f"{'old':>12} {'new':>12} {'new/old':>8} {'spread':>13} {'bar':>7} {'kept':>5} {'thrown':>6}  verdict     line"]
-    for line in report["lines"]:
-        old = new = ratio = spread = "-"
-        if "ratio" in line:
-            old, new = amount(line["old"], line["figure"]), amount(line["new"], line["figure"])
-            ratio = f"{line['ratio']:.3f}"
-            spread = f"{line['ratio_spread'][0]:.3f}-{line['ratio_spread'][1]:.3f}"
-        bar = f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}"
-        out.append(f"{old:>12} {new:>12} {ratio:>8} {spread:>13} {bar:>7} {len(line['kept']):>5} "
-                   f"{len(line['thrown_away']):>6}  {line['verdict']:<10}  {line['line']}")
-    thrown = sum(len(line["thrown_away"]) for line in report["lines"])
-    kept = sum(len(line["kept"]) for line in report["lines"])
-    slow = sum(line["verdict"] == "slower" for line in report["lines"])
-    unjudged = sum(line["verdict"] == "not judged" for line in report["lines"])
-    out.append(f"\n{len(report['lines'])} lines: {slow} slower than the bar, {unjudged} not judged; rounds: {kept} kept, {thrown} "
-               f"thrown away because the cache-line time changed by more than {report['bars']['drift']:g} times")
-    return "\n".join(out)
+    lines = report["lines"]
+    head = ["old", "new", "new/old", "spread", "bar", "kept", "thrown", "verdict", "line"]
+    verdicts = [line["verdict"] for line in lines]
+    kept, thrown = (sum(len(line[key]) for line in lines) for key in ("kept", "thrown_away"))
+    return (f"old: {report['old']}\nnew: {report['new']}\n\n{tables.plain(head, list(map(row_of, lines)))}\n\n"
+            f"{len(lines)} lines: {verdicts.count('slower')} slower than the bar, {verdicts.count('not judged')} not "
+            f"judged; rounds: {kept} kept, {thrown} thrown away because the cache-line time changed by more than "
+            f"{report['bars']['drift']:g} times")
 
 
 def read_options(arguments):

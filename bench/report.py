@@ -5,11 +5,11 @@
     report.py FILE... --into docs/benchmarks.md  puts the tables between two marks of a page
     report.py FILE... --plots docs/plots         writes the plots as SVG; needs matplotlib
 
-FILE is of `slime bench all --json FILE`, of any other `slime bench ... --json`, of peers.py,
-python_peers.py or engines.py. Several files of one kind are put together; of a line that two of
-them have, the later one counts. The marks are <!-- KIND: begin --> and <!-- KIND: end -->, where
-KIND is tables, ctrl, peers, grpc, ray or engines. Exit status: 0 done; 2 wrong options, or a file
-that cannot be read or written.
+FILE is the JSON of `slime bench all`, of any other `slime bench`, or of a script in bench/compare.
+Several files of one kind are put together; the later file counts for a line that both have. The
+marks are <!-- KIND: begin --> and <!-- KIND: end -->, where KIND is tables, ctrl, peers, grpc,
+perftest, ray or engines. Exit status: 0 done; 2 wrong options, or a file that cannot be read or
+written.
 """
 
 import argparse
@@ -26,24 +26,34 @@ SIZES = {"64": 64, "1K": 1 << 10, "16K": 1 << 14, "256K": 1 << 18, "1M": 1 << 20
 
 
 class Wrong(Exception):
-    """Why there is no report."""
+    """Says why there is no report."""
 
 
 def digits(value: float) -> str:
-    """Three digits that count: "1,234,567", "12.3", "0.46"."""
+    """Returns about three digits: "1,234,567", "12.3", "0.46"."""
     if abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def scaled(value: typing.Optional[float], unit: str) -> str:
-    """A time or a rate in the unit that suits it: "1.2 ms", "2.8 M/s"; "-" for None."""
+    """Returns a time or a rate with a unit of its size: "1.2 ms", "2.8 M/s"; "-" for None."""
     if value is None:
         return "-"
     if unit == "us":
         return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} us"
     factor, letter = next(((f, c) for f, c in ((1e6, "M"), (1e3, "k")) if value >= f), (1, ""))
     return f"{value / factor:.3g} {letter}/s"
+
+
+def number(value: typing.Optional[float]) -> str:
+    """Returns four digits: "12,345", "1.235"; "-" for None."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
+
+
+def span(values) -> str:
+    """Returns the least and the largest value: "0.9 to 1.1"; "" for no values."""
+    return f"{min(values):.3g} to {max(values):.3g}" if values else ""
 
 
 def size_name(name: str) -> str:
@@ -53,6 +63,14 @@ def size_name(name: str) -> str:
 def markdown(head: list, rows: list) -> str:
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def plain(head: list, rows: list) -> str:
+    """Returns the table as aligned columns, for a terminal."""
+    rows = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 # ------------------------------------------------------------------------------ slime bench
@@ -65,7 +83,7 @@ GROUPS = {"calls": "Calls and notifications", "sizes": "Calls by size",
 
 
 def with_spread(value: float, spread, unit: str) -> str:
-    """ "0.93 us (0.90 to 1.02)" """
+    """Returns "0.93 us (0.90 to 1.02)"."""
     out = f"{digits(value)} {unit}"
     if spread and spread[0] != spread[1]:
         out += f" ({digits(spread[0])} to {digits(spread[1])})"
@@ -218,28 +236,37 @@ MATRIX = re.compile(r"grpc-([0-9]+[KM]?)-([0-9]+x[0-9]+)-(shm|tcp)")
 LOADS = ("1x1", "16x1", "64x1", "1x4", "16x4", "64x4")  # in flight x clients
 
 
-def peers_tables(file: dict) -> str:
+def peers_rows(file: dict) -> tuple:
     rows = []
     for item in file["comparisons"]:
         unit = item["unit"]
         ours = "failed" if item["slime"] is None else f"{digits(item['slime'])} {unit}"
+        blocking = item.get("slime_thread")
+        blocking = "" if blocking is None else f"{digits(blocking)} {unit}"
         for peer in item["peers"]:
             theirs = ["failed", "", ""]
             if peer["median"] is not None and peer["ratio"] is not None:
                 theirs = [f"{digits(peer['median'])} {unit}", digits(peer["ratio"]),
                           " to ".join(map(digits, peer["ratios"]))]
-            rows.append([item["what"], ours, peer["name"], *theirs])
-    return markdown(["what", "Slime", "peer", "its figure", "Slime : peer", "of the rounds"], rows)
+            rows.append([item["what"], ours, blocking, peer["name"], *theirs])
+    head = ["what", "Slime", "blocking", "peer", "its figure", "Slime : peer", "of the rounds"]
+    return head, rows
+
+
+def failures_of(file: dict) -> str:
+    """Returns a line for each run of a comparison that failed."""
+    return "".join(f"\n{item['name']} failed in {failure}" for item in file["comparisons"]
+                   for failure in item["failures"])
 
 
 def matrix_cells(file: dict) -> dict:
-    """Comparisons by (provider, size, load)."""
+    """Returns comparisons by (provider, size, load)."""
     found = {MATRIX.fullmatch(item["name"]): item for item in file["comparisons"]}
     return {(name[3], name[1], name[2]): item for name, item in found.items()}
 
 
 def matrix_cell(item: typing.Optional[dict]) -> str:
-    """Both figures, and how many times better Slime's is, whichever way is better."""
+    """Returns both figures, and how many times better Slime's figure is."""
     if item is None:
         return ""
     unit, peer = item["unit"], item["peers"][0]
@@ -278,6 +305,27 @@ def matrix_plots(file: dict, draw) -> dict:
     return out
 
 
+# ------------------------------------------------------------------------------ perftest.py
+
+
+def perftest_rows(file: dict) -> tuple:
+    rows = []
+    for item in file["comparisons"]:
+        for index, side in enumerate(item["slime"]):
+            what = f"  through agents (--face {side['face']})" if index else f"{item['what']}, {item['unit']}"
+            theirs = number(item["perftest"]["median"]) if not index and "perftest" in item else ""
+            ratio = [number(side["ratio"]), span(side["ratios"])] if "ratio" in side else ["", ""]
+            rows.append([what, theirs, number(side["median"]), *ratio, *perftest_bar(side)])
+        for count in item["counts"]:
+            what = f"  {count['name'].replace('_', ' ')} for a batch"
+            rows.append([what, "", number(count["median"]), "", "", *perftest_bar(count)])
+    return ["", "perftest", "slime", "ratio", "of the rounds", "bar", "holds"], rows
+
+
+def perftest_bar(part: dict) -> list:
+    return [part["bar"], "yes" if part["holds"] else "NO"] if "holds" in part else ["", ""]
+
+
 # -------------------------------------------------------------------------- python_peers.py
 
 ARRAYS = {"echo": "there and back", "take": "there", "echo-numpy": "there and back, NumPy's memory",
@@ -285,8 +333,16 @@ ARRAYS = {"echo": "there and back", "take": "there", "echo-numpy": "there and ba
 PROGRESS = {"slime": "caller", "slime-thread": "thread"}
 
 
+def summary_rows(file: dict) -> tuple:
+    """Returns all lines of the file; ray_tables() has the arrays alone."""
+    rows = [[line["figure"], line["slime"], f"{line['slime_us']:.1f}", line["peer"], f"{line['peer_us']:.1f}",
+             f"{line['times_faster']:.2f}", f"{line['least']:.2f} to {line['largest']:.2f}"]
+            for line in file["summary"]]
+    return ["figure", "Slime", "us", "beside", "us", "times faster", "of single rounds"], rows
+
+
 def ray_figures(file: dict) -> dict:
-    """Lines of arrays beside Ray's by (side, kind, size)."""
+    """Returns the lines of arrays beside Ray's by (side, kind, size)."""
     out = {}
     for line in file["summary"]:
         kind, _, size = line["figure"].rpartition("-")
@@ -358,7 +414,7 @@ def missed_bars(bars: list) -> str:
     rows = [[bar["case"], ENGINES.get(bar["engine"], bar["engine"]),
              ENGINES.get(bar["beside"], bar["beside"]), ENGINE_FIGURES.get(bar["figure"], bar["figure"]),
              f"{'at most' if bar['at_most'] else 'at least'} {bar['limit']:g}", f"{bar['ratio']:.3g}",
-             f"{min(bar['ratios']):.3g} to {max(bar['ratios']):.3g}"] for bar in missed]
+             span(bar["ratios"])] for bar in missed]
     head = ["", "engine", "beside", "of what", "bar", "ratio", "of the rounds"]
     return f"{out} These are not:\n\n{markdown(head, rows)}"
 
@@ -372,11 +428,68 @@ def engine_tables(file: dict) -> str:
                         engine_matrix(figures, processor_time), missed_bars(file["bars"])])
 
 
+# All figures of an engine in a case, and their heads.
+ENGINE_HEADS = {"p50_us": "p50 us", "p99_us": "p99 us", "gb_per_s": "GB/s", "cpu_s_per_gib": "CPU s/GiB",
+                "prepared_ns": "prepared ns", "plain_ns": "plain ns"}
+
+
+def engine_rows(file: dict) -> tuple:
+    """Returns a row for each engine in each case, with its bars; further bars have rows of their own."""
+    rows = []
+    for line in file["figures"]:
+        measured = line["p50_us"] is not None
+        first = [line["case"], line["engine"], *(
+            "" if line[figure] is None and measured else number(line[figure]) for figure in ENGINE_HEADS)]
+        bars = [bar for bar in file["bars"] if (bar["case"], bar["engine"]) == (line["case"], line["engine"])]
+        why = "" if measured else engine_failure(file["failures"], line)
+        for bar in bars or [None]:
+            cells = bar_cells(bar)
+            rows.append([*first, *cells[:-1], why or cells[-1]])
+            first, why = [""] * len(first), ""
+    return ["case", "engine", *ENGINE_HEADS.values(), "bar", "ratio", "of the rounds", ""], rows
+
+
+def engine_failure(failures: list, line: dict) -> str:
+    """Returns why a line has no figures."""
+    texts = [failure["text"] for failure in failures
+             if failure["engine"] == line["engine"] and failure["case"] in (None, line["case"])]
+    return f"failed: {texts[0]}" if texts else ""
+
+
+def bar_cells(bar: typing.Optional[dict]) -> list:
+    if bar is None:
+        return ["", "", "", ""]
+    if bar["ratio"] is None:
+        return [bar["text"], "-", "", "not measured"]
+    return [bar["text"], number(bar["ratio"]), span(bar["ratios"]), "met" if bar["met"] else "MISSED"]
+
+
+def ends_rows(file: dict) -> tuple:
+    """Returns the rows of engines.py --ends."""
+    bound = file["bound_s"]
+    rows = [[line["engine"], line["scenario"], how_it_ended(line["in_flight"], bound),
+             how_it_ended(line["afterwards"], bound), line["works_again"]] for line in file["ends"]]
+    rows += [[failure["engine"], failure["scenario"], f"failed: {failure['text']}", "", ""]
+             for failure in file["failures"]]
+    head = ["engine", "target", "transfer under way", "posted afterwards", "same initiator, new target"]
+    return head, rows
+
+
+def how_it_ended(outcome: typing.Optional[dict], bound: float) -> str:
+    if outcome is None:
+        return "not posted"
+    if outcome["how"] == "no end":
+        return f"no end within {bound:g} s"
+    if "seconds" not in outcome:
+        return f"{outcome['how']}: {outcome['text']}"
+    return f"{outcome['how']} after {outcome['seconds']:.3f} s"
+
+
 # ------------------------------------------------------------------------------------- files
 
 
 class Kind(typing.NamedTuple):
-    """What one kind of file is made into."""
+    """One kind of file."""
 
     mark: str
     parts: str  # the list that several files are put together by
@@ -386,13 +499,16 @@ class Kind(typing.NamedTuple):
 
 KINDS = {"tables": Kind("tables", "lines", bench_tables, bench_plots),
          "ctrl": Kind("ctrl", "runs", ctrl_tables, ctrl_plots),
-         "peers": Kind("peers", "comparisons", peers_tables),
+         "peers": Kind("peers", "comparisons", lambda file: markdown(*peers_rows(file))),
+         "perftest": Kind("perftest", "comparisons", lambda file: markdown(*perftest_rows(file))),
          "grpc": Kind("grpc", "comparisons", matrix_tables, matrix_plots),
          "ray": Kind("ray", "summary", ray_tables, ray_plots),
          "engines": Kind("engines", "figures", engine_tables)}
 
 
 def kind_of(file: dict) -> Kind:
+    if "qp_timeout" in file:
+        return KINDS["perftest"]
     if "comparisons" in file:
         all_of_it = all(MATRIX.fullmatch(item["name"]) for item in file["comparisons"])
         return KINDS["grpc" if all_of_it and file["comparisons"] else "peers"]
@@ -417,7 +533,7 @@ def read(path: pathlib.Path) -> dict:
 
 
 def put_together(files: list) -> dict:
-    """One file; parts of the same name replace earlier ones."""
+    """Returns one file; a part replaces an earlier part of the same name."""
     out, kind = dict(files[0]), kind_of(files[0])
     for file in files[1:]:
         if kind_of(file) is not kind:

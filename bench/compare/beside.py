@@ -1,21 +1,20 @@
-"""The programs that run beside Slime: how each is found, built, started and read. None of them is linked into it."""
+"""The programs that run beside Slime: finds, builds, starts and reads each of them."""
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
 import statistics
 import subprocess
 import tempfile
+import typing
 
 import programs
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
-STARTS = 20.0  # seconds until a server is there
 
-# Debian packages by peer, and what shows that each is there.
+# Debian packages by peer, and what shows that a package is installed.
 NEEDS = {
     "zeromq": {"libzmq3-dev": ("library", "libzmq"), "pkg-config": ("program", "pkg-config"),
                "g++": ("program", "g++")},
@@ -44,7 +43,7 @@ def install_command(packages) -> list:
 
 
 def install(packages) -> None:
-    # In runlevel 1 a package starts no service: the servers here are started by us, for as long as they are used.
+    # In runlevel 1 a package starts no service.
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
     as_root = [] if os.geteuid() == 0 else ["sudo", "--preserve-env=DEBIAN_FRONTEND,RUNLEVEL"]
     for command in (["apt-get", "update"], install_command(packages)):
@@ -57,7 +56,7 @@ def install(packages) -> None:
             raise programs.Failed(f"{' '.join(command)} ended with status {done}")
 
 
-# ------------------------------------------------------------------------------------------------------------ building
+# ------------------------------------------------------------------------------------ building
 
 
 def flags_of(library: str) -> list:
@@ -66,7 +65,7 @@ def flags_of(library: str) -> list:
 
 
 def build(peers, folder: pathlib.Path, seconds: float) -> None:
-    """Compiles what the peers need into `folder`, where it is older than its sources."""
+    """Compiles the programs of the peers into `folder`, unless they are newer than their sources."""
     folder.mkdir(parents=True, exist_ok=True)
     if "zeromq" in peers:
         compile_one(folder / "zmq_peer", [HERE / "zmq_peer.cc"], flags_of("libzmq"), seconds)
@@ -98,52 +97,37 @@ def run_tool(command, seconds: float) -> None:
         tool.result(seconds)
 
 
-# ------------------------------------------------------------------------------------------------------------- running
+# ------------------------------------------------------------------------------------- running
 
 
-class Setting:
+class Setting(typing.NamedTuple):
     """What all runs have in common."""
 
-    def __init__(self, folder: pathlib.Path, seconds: float, timeout: float):
-        self.folder, self.seconds, self.timeout = folder, seconds, timeout
-
-
-def figures_of(program: programs.Program, setting: Setting) -> dict:
-    text = program.result(setting.timeout)
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise programs.Failed(f"{program.name} printed no JSON: {text.strip()[:200]!r}") from None
-
-
-def wait_for(server: programs.Program, condition) -> None:
-    if not programs.wait_until(lambda: server.ended() or condition(), STARTS):
-        raise programs.Failed(f"{server.name} was not ready within {STARTS:g} s")
-    if server.ended():
-        server.result(0)
-        raise programs.Failed(f"{server.name} ended before its client came")
+    folder: pathlib.Path  # of the compiled programs
+    seconds: float
+    timeout: float
 
 
 def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int, clients: int) -> dict:
-    """zmq_peer or grpc_peer, over a local socket ("ipc") or loopback. Of several clients: all their calls, and the
-    median of their medians."""
+    """Runs zmq_peer or grpc_peer, over a local socket ("ipc") or loopback. Adds the calls of several
+    clients, and returns the median of their medians."""
     with tempfile.TemporaryDirectory() as folder:
         local = {"zmq_peer": f"ipc://{folder}/socket", "grpc_peer": f"unix:{folder}/socket"}[program]
         over_tcp = {"zmq_peer": "tcp://127.0.0.1:", "grpc_peer": "127.0.0.1:"}[program]
         address = local if wire == "ipc" else f"{over_tcp}{programs.free_port()}"
         binary = str(setting.folder / program)
         with programs.Program([binary, "server", address]) as server:
-            wait_for(server, lambda: "READY" in server.output())
+            server.wait_for(lambda: "READY" in server.output())
             command = [binary, "client", address, str(size), str(inflight), f"{setting.seconds:g}"]
             with contextlib.ExitStack() as stack:
                 running = [stack.enter_context(programs.Program(command)) for _ in range(clients)]
-                figures = [figures_of(client, setting) for client in running]
+                figures = [client.figures(setting.timeout) for client in running]
     return {"p50_us": statistics.median(item["p50_us"] for item in figures),
             "ops_per_s": sum(item["ops_per_s"] for item in figures)}
 
 
 def run_cache(setting: Setting, server_name: str, operation: str, size: int, inflight: int) -> dict:
-    """Redis or memcached over a local socket."""
+    """Runs Redis or memcached over a local socket."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/socket"
         if server_name == "redis":
@@ -153,34 +137,31 @@ def run_cache(setting: Setting, server_name: str, operation: str, size: int, inf
             command = ["memcached", "-s", path, "-t", "1", "-m", "512", "-I", "2m"]
             command += ["-u", "root"] if os.geteuid() == 0 else []
         with programs.Program(command) as server:
-            wait_for(server, lambda: os.path.exists(path))
+            server.wait_for(lambda: os.path.exists(path))
             with programs.Program([str(setting.folder / "cache_peer"), server_name, path, operation, str(size),
                                    str(inflight), f"{setting.seconds:g}"]) as client:
-                return figures_of(client, setting)
+                return client.figures(setting.timeout)
 
 
 def run_ucx(setting: Setting, wire: str, test, size: int, rate: int) -> dict:
-    """ucx_perftest; `rate` is about how many it does in a second, here only to choose how many."""
+    """Runs ucx_perftest, with about `rate` iterations for each second."""
     port = str(programs.free_port())
-    # Shared memory without the kernel's copies: the fastest that this version has for memory of its own.
+    # Shared memory without the kernel's copies is the fastest way of this version.
     environment = dict(os.environ, UCX_TLS="tcp,self" if wire == "tcp" else "posix,self", UCX_WARN_UNUSED_ENV_VARS="n")
     count = max(100, int(rate * setting.seconds))
     command = ["ucx_perftest", "-p", port]
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(programs.Program(command, environment))
-        wait_for(server, lambda: programs.listening(int(port)))
-        client = stack.enter_context(programs.Program(
-            ["ucx_perftest", "127.0.0.1", "-p", port, "-t", *test, "-s", str(size), "-n", str(count), "-w",
-             str(max(10, count // 20)), "-f", "-v"], environment))
-        return read_ucx(client.result(setting.timeout), size)
+    with programs.Program(command, environment) as server:
+        server.wait_for(lambda: programs.listening(int(port)))
+        command += ["-t", *test, "-s", str(size), "-n", str(count), "-w", str(max(10, count // 20)), "-f", "-v"]
+        with programs.Program([command[0], "127.0.0.1", *command[1:]], environment) as client:
+            return read_ucx(client.result(setting.timeout), size)
 
 
 def read_ucx(text: str, size: int) -> dict:
-    """The last of the rows that it prints, by the names above them."""
+    """Returns the figures of the last row."""
     rows = [line.split(",") for line in text.splitlines() if line.count(",") >= 3]
     try:
-        names, values = rows[0], [float(value) for value in rows[-1]]
-        table = dict(zip(names, values))
+        table = dict(zip(rows[0], map(float, rows[-1])))
         return {"p50_us": 2 * table["50.0_percentile_lat"], "ops_per_s": table["overall_mr"],
                 "gb_per_s": table["overall_mr"] * size / 1e9}
     except (IndexError, KeyError, ValueError):

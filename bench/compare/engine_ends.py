@@ -1,4 +1,4 @@
-"""How transfers end whose target is killed, stopped or started again, for engines.py --ends."""
+"""engines.py --ends: how transfers end when their target is killed, stopped or started again."""
 
 import contextlib
 import signal
@@ -6,18 +6,19 @@ import time
 
 import engine_pair
 import programs
+import rounds
 
 MIB = 1 << 20
 BLOCKS, TIMES = 64, 4  # a list of 256 MiB: 64 blocks of 1 MiB, each four times
-SEED, NEXT_SEED = 7, 9  # of the target, and of the one that takes its place
+SEED, NEXT_SEED = 7, 9  # of the target, and of the target that replaces it
 SCENARIOS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "restarted": signal.SIGKILL}
-PARTS = (0.4, 0.2, 0.1)  # of a transfer's usual time, after which the target is struck; the next one if that was too late
+PARTS = (0.4, 0.2, 0.1)  # of a transfer's usual time until the signal; the next part if that was too late
 SPARE = 15.0  # seconds beyond the bound that an initiator has to answer
 NO_ANSWER = "no end"
 
 
 class Scene:
-    """A target, an initiator with a list of blocks, and what happens to them."""
+    """A target, an initiator with a list of blocks, and a signal to the target."""
 
     def __init__(self, engine, places, scenario: str, bound: float, stack):
         self._engine, self._places, self._stack = engine, places, stack
@@ -34,7 +35,7 @@ class Scene:
         return side
 
     def _start_again(self) -> None:
-        """Starts a target in the place of the old one: its name, and its port where the engine lets us choose it."""
+        """Starts a target with the old target's name, and its port where the engine lets us choose."""
         port = {"port": self._address["port"]} if "port" in self._address else {}
         self._target = self._start("target", NEXT_SEED, **port)
 
@@ -46,7 +47,7 @@ class Scene:
         self._initiator.post("once", bound_s=self._bound)
 
     def _outcome(self, since) -> dict:
-        """How the transfer ended that was posted; its time counts from `since`, else from its post."""
+        """Returns how the posted transfer ended; its time counts from `since`, else from its post."""
         try:
             out = self._initiator.answer(self._bound + SPARE)
         except engine_pair.Silent:
@@ -65,7 +66,7 @@ class Scene:
         return "done, WRONG bytes"
 
     def play(self, part: float):
-        """Returns what happened, or None where the transfer was over before the target was struck."""
+        """Returns what happened; None if the transfer was over before the signal."""
         self._prepare()
         usual = self._initiator.ask("once", bound_s=self._bound)
         self._clear_and_post()
@@ -92,7 +93,7 @@ class Scene:
             programs.wait_until(self._target.ended, programs.ENDING)
 
     def _works_again(self) -> str:
-        """Whether the same initiator reads from a target that was started again."""
+        """Returns whether the same initiator reads from a target that was started again."""
         try:
             if self._scenario != "restarted":
                 self._end_target()
@@ -107,7 +108,7 @@ class Scene:
 
 
 def play(engine, places, scenario: str, bound: float) -> dict:
-    """What happened; raises Failed where the engine does not get as far as a transfer."""
+    """Returns what happened. Raises Failed if the engine does not get as far as a transfer."""
     for part in PARTS:
         with contextlib.ExitStack() as stack:
             out = Scene(engine, places, scenario, bound, stack).play(part)
@@ -116,34 +117,14 @@ def play(engine, places, scenario: str, bound: float) -> dict:
     raise programs.Failed("each transfer was over before its target was struck")
 
 
-def run(engines, places, bound: float, say) -> dict:
+def run(engines, places, bound: float) -> dict:
     out, failures = [], []
     for engine in engines:
         for scenario in SCENARIOS:
-            say(f"{engine.name}: the target is {scenario}")
+            rounds.say(f"{engine.name}: the target is {scenario}")
             try:
                 out.append(play(engine, places, scenario, bound))
             except programs.Failed as failure:
                 failures.append({"engine": engine.name, "scenario": scenario, "text": str(failure)})
-                say(f"{engine.name}: {failure}")
+                rounds.say(f"{engine.name}: {failure}")
     return {"bound_s": bound, "ends": out, "failures": failures}
-
-
-def told(outcome, bound: float) -> str:
-    if outcome is None:
-        return "not posted"
-    if outcome["how"] == NO_ANSWER:
-        return f"no end within {bound:g} s"
-    if "seconds" not in outcome:
-        return f"{outcome['how']}: {outcome['text']}"
-    return f"{outcome['how']} after {outcome['seconds']:.3f} s"
-
-
-def format_report(out: dict) -> str:
-    rows = [["engine", "target", "transfer under way", "posted afterwards", "same initiator, new target"]]
-    for line in out["ends"]:
-        rows.append([line["engine"], line["scenario"], told(line["in_flight"], out["bound_s"]),
-                     told(line["afterwards"], out["bound_s"]), line["works_again"]])
-    for failure in out["failures"]:
-        rows.append([failure["engine"], failure["scenario"], f"failed: {failure['text']}", "", ""])
-    return programs.aligned(rows, range(5))

@@ -1,7 +1,7 @@
-"""The engines that engines.py compares, each behind the same few calls. Runs in the engine's own Python.
+"""The engines that engines.py compares, behind the same few calls. Runs in the engine's own Python.
 
-An engine object is one process's end: it owns memory of SIZE bytes, tells another process its address(), and after
-connect() makes lists of blocks ready with transfer(). Nothing of the other engines is imported.
+An engine object is one process's end: it owns memory of SIZE bytes, gives another process its
+address(), and after connect() makes lists of blocks ready with transfer(). It imports no other engine.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ TARGET = "target"  # the name of the agent that is read and written
 
 
 class Refused(Exception):
-    """What an engine answered to a transfer or a connection in place of doing it."""
+    """An engine refused a transfer or a connection; the text is its answer."""
 
 
 def timed(function, *arguments):
@@ -111,7 +111,7 @@ class Slime:
         import slime
 
         self.slime = slime
-        # The initiator's waiting thread makes the progress, as NIXL's check_xfer_state does; the target has a thread.
+        # The initiator's waiting thread makes the progress, as with NIXL; the target has a thread.
         progress = slime.Progress.THREAD if role == TARGET else slime.Progress.CALLER
         self.agent = slime.PeerAgent(role, provider=options["provider"], progress=progress,
                                      listen=f"127.0.0.1:{options.get('port', 0)}")
@@ -201,8 +201,8 @@ class Mooncake:
 class DlSlime:
     """DLSlime's TcpEndpoint."""
 
-    # Blocks of one call, each of which has a connection of its own: with 64 the listener's queue overruns, and a call
-    # takes seconds. 16 is about as fast as 1 and 32.
+    # Blocks of one call, each with a connection of its own: with 64 the listener's queue overruns,
+    # and a call takes seconds. 16 is about as fast as 1 and 32.
     MOST = 16
 
     def __init__(self, role, options):

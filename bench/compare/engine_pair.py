@@ -1,4 +1,4 @@
-"""The engines of engines.py and their two processes: how each is found, started, talked to and ended."""
+"""The engines of engines.py: finds them, starts their two processes, talks to them, ends them."""
 
 import contextlib
 import dataclasses
@@ -10,9 +10,9 @@ import signal
 import socket
 
 import programs
+import rounds
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 STARTS = 60.0  # seconds until an end is ready: NIXL imports torch
 MAKES = 3600.0  # seconds to make an environment: packages of 400 MB, and Slime's own build
 STEP = 0.25  # seconds between two looks for a signal
@@ -22,9 +22,9 @@ STEP = 0.25  # seconds between two looks for a signal
 class Engine:
     name: str
     what: str
-    home: str  # of scripts/integrations.sh --environment
+    home: str  # name for scripts/integrations.sh --environment
     medium: str  # "shm", "tcp"
-    options: dict  # of engine_kinds' class
+    options: dict  # for the class in engine_kinds
     environment: dict = dataclasses.field(default_factory=dict)
 
 
@@ -52,22 +52,22 @@ HOMES = list(dict.fromkeys(engine.home for engine in ENGINES))
 
 
 def find_python(home: str) -> str:
-    """Makes the environment of an engine where it is not there yet; its Python."""
-    with programs.Program([str(ROOT / "scripts/integrations.sh"), "--environment", home]) as script:
+    """Makes the environment of an engine if it is missing; returns its Python."""
+    with programs.Program([str(rounds.ROOT / "scripts/integrations.sh"), "--environment", home]) as script:
         return script.result(MAKES).split()[-1]
 
 
 def find_plugins(slime_program: pathlib.Path, python: str) -> str:
-    """The folder with NIXL's own plugins and SLIME."""
+    """Returns the folder with NIXL's own plugins and SLIME."""
     with programs.Program([str(slime_program), "nixl-plugin-dir", "--nixl", python]) as program:
         return program.result(STARTS).strip()
 
 
 class Places:
-    """Where the engines are: found, or made, at first use. A failure holds for each engine that needs the same."""
+    """Finds or makes the engines' environments at first use. A failure stays, for each engine of that home."""
 
-    def __init__(self, slime_program: pathlib.Path, pythons: dict, say):
-        self._slime, self._say = slime_program, say
+    def __init__(self, slime_program: pathlib.Path, pythons: dict):
+        self._slime = slime_program
         self._found = {("python", home): path for home, path in pythons.items()}
 
     def of(self, engine: Engine) -> tuple:
@@ -83,8 +83,9 @@ class Places:
             environment["NIXL_PLUGIN_DIR"] = plugins
         return python, environment
 
-    def _make(self, home: str) -> str:
-        self._say(f"the environment of {home}: minutes if it is not there yet")
+    @staticmethod
+    def _make(home: str) -> str:
+        rounds.say(f"the environment of {home}: minutes if it is not there yet")
         return find_python(home)
 
     def _once(self, key: tuple, find) -> str:
@@ -99,15 +100,15 @@ class Places:
 
 
 class Silent(programs.Failed):
-    """An end that gave no answer in time."""
+    """A process gave no answer in time."""
 
 
 class Gone(programs.Failed):
-    """An end that ended before it answered."""
+    """A process ended before it answered."""
 
 
 class Lost(Exception):
-    """A pair that is of no further use, after a failure that has been told."""
+    """A pair is of no further use, after a failure that is in the report."""
 
 
 class Side(programs.Program):
@@ -138,7 +139,7 @@ class Side(programs.Program):
         self.answer(STARTS)
 
     def ask(self, do: str, **arguments) -> dict:
-        """Lets the end carry out a command; its answer."""
+        """Lets the process carry out a command; returns its answer."""
         self.post(do, **arguments)
         return self.answer(self._timeout)
 
@@ -149,7 +150,7 @@ class Side(programs.Program):
             self._say_gone()
 
     def answer(self, seconds: float) -> dict:
-        """The next answer. Raises Silent, Gone, or Failed with the engine's own words."""
+        """Returns the next answer. Raises Silent, Gone, or Failed with the engine's own words."""
         programs.wait_until(self._arrived, seconds)
         line, found, rest = self._answers.partition(b"\n")
         if not found:
@@ -179,7 +180,7 @@ class Side(programs.Program):
 
 @contextlib.contextmanager
 def pair(engine: Engine, places: Places, timeout: float):
-    """A target and an initiator that know each other; neither outlives the `with` block."""
+    """Yields a target and a connected initiator; neither outlives the `with` block."""
     with Side("target", engine, places, timeout) as target, Side("initiator", engine, places, timeout) as initiator:
         target.wait_ready()
         initiator.wait_ready()

@@ -1,7 +1,8 @@
 """One end of a pair of engines.py: `engine_side.py ROLE OPTIONS FD`, in the engine's own Python.
 
-Takes commands on the socket FD, one JSON object a line, and answers each with one; ends when the socket does. An
-answer with "error" says why a command was not carried out. The role is "target" or "initiator".
+Takes commands on the socket FD, one JSON object a line, and answers each with one; ends with the
+socket. An answer with "error" says why a command was not carried out. The role is "target" or
+"initiator".
 """
 
 import gc
@@ -22,7 +23,7 @@ MOST_RUNS = 20_000
 
 
 class Endless(BaseException):
-    """A transfer that does not end. No Exception, because it comes anywhere in the engine's Python."""
+    """A transfer does not end. No Exception: raised by a signal, anywhere in the engine's Python."""
 
 
 def raise_endless(*_):
@@ -46,7 +47,7 @@ class Side:
         self.transfer = None
         self.size = self.count = 0
 
-    # ------------------------------------------------------------------------------------------------- of both ends
+    # ----------------------------------------------------------------------------- of both ends
 
     def address(self, _):
         return self.engine.address()
@@ -66,7 +67,7 @@ class Side:
     def processor(self, _):
         return {"seconds": processor_seconds()}
 
-    # ------------------------------------------------------------------------------------------------ the initiator's
+    # -------------------------------------------------------------------------- the initiator's
 
     def connect(self, command):
         self.engine.connect(command["address"])
@@ -78,7 +79,7 @@ class Side:
         return {}
 
     def prepare(self, command):
-        """Makes a list ready, moves it once or more, and times its preparation: ns for each block."""
+        """Prepares a list, moves it at least once, and times the preparation: ns for each block."""
         self.size, self.count = command["size"], command["count"]
         here = [number * self.size for number in range(self.count)]
         times = command.get("times", 1)  # that each block is in the list
@@ -92,7 +93,7 @@ class Side:
         return {"prepared_ns": prepared, "plain_ns": plain}
 
     def loop(self, command):
-        """Moves the list for some seconds, and `least` times at least."""
+        """Moves the list for some seconds, and at least `least` times."""
         before = processor_seconds()
         times = self._runs(command["seconds"], command["least"])
         spent = processor_seconds() - before
@@ -112,7 +113,7 @@ class Side:
         return times
 
     def once(self, command):
-        """Moves the list once: how that ended, and when by the monotonic clock, which all processes share."""
+        """Moves the list once; returns how and when that ended, by the clock that processes share."""
         begin = time.monotonic()
         signal.signal(signal.SIGALRM, raise_endless)
         signal.setitimer(signal.ITIMER_REAL, command["bound_s"])

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares engines that move memory between two processes: NIXL over UCX and over SLIME, Slime, Mooncake, DLSlime.
 
-In each round every engine runs once, in processes of its own, in an order that changes from round to round. It reads
-and writes lists of blocks, and the bytes are compared after each list; a wrong byte ends the run. The table has the
-medians of the rounds, and beside them the ratios that this project wants, "met" or "MISSED". The engines' packages
-have pinned versions and environments of their own, which `scripts/integrations.sh --environment` makes and keeps.
+In each round every engine runs once, in processes of its own, in an order that changes from round to
+round. It reads and writes lists of blocks, and the bytes are compared after each list; a wrong byte
+ends the run. The table has the medians of the rounds, and the ratios beside their bars, "met" or
+"MISSED". `scripts/integrations.sh --environment` makes and keeps an environment for each engine, with
+packages of pinned versions.
 
-Exit status: 0 done (bars may be missed); 1 an engine failed, or moved wrong bytes; 2 wrong options, or something is
-missing; 130 interrupted. What the columns mean: bench/compare/README.md.
+Exit status: 0 done (bars may be missed); 1 an engine failed, or moved wrong bytes; 2 wrong options,
+or something is missing; 130 interrupted. bench/compare/README.md explains the columns.
 """
 
 import argparse
@@ -21,21 +22,20 @@ import engine_bars
 import engine_ends
 import engine_pair
 import programs
+import rounds
+
+sys.path.insert(0, str(rounds.ROOT / "bench"))
+import report  # noqa: E402
 
 SEED = 7
 WARM_S = 0.05  # seconds; a list is moved once at least
-MOST_FAILURES = 2  # of one engine in one case; then it is left alone
 
 
 class WrongBytes(Exception):
-    """A transfer that was over, and has moved other bytes than it should have."""
+    """A transfer that ended well moved wrong bytes."""
 
 
-def say(text: str) -> None:
-    print(f"engines.py: {text}", file=sys.stderr, flush=True)
-
-
-# ---------------------------------------------------------------------------------------------------------- measuring
+# ----------------------------------------------------------------------------------- measuring
 
 
 class Measuring:
@@ -49,18 +49,17 @@ class Measuring:
         for number in range(self._options.rounds):
             self.rounds.append({})
             for engine in self._order(number):
-                say(f"round {number + 1} of {self._options.rounds}: {engine.name}")
+                rounds.say(f"round {number + 1} of {self._options.rounds}: {engine.name}")
                 self._run_engine(engine, number + 1)
 
     def _order(self, number: int) -> list:
-        """Another engine is first in each round, and every second round goes backwards."""
+        """Starts each round with another engine; every second round goes backwards."""
         first = number * 3 % len(self._engines)
-        order = self._engines[first:] + self._engines[:first]
-        return order if number % 2 == 0 else order[::-1]
+        return rounds.in_turn(self._engines[first:] + self._engines[:first], number + 1)
 
     def _run_engine(self, engine, number: int) -> None:
-        left = [case for case in self._cases if self._failed(engine, case) < MOST_FAILURES]
-        while left and self._failed(engine, None) < MOST_FAILURES:
+        left = [case for case in self._cases if self._failed(engine, case) < rounds.MOST_FAILURES]
+        while left and self._failed(engine, None) < rounds.MOST_FAILURES:
             try:
                 with engine_pair.pair(engine, self._places, self._options.timeout) as (target, initiator):
                     while left:
@@ -87,7 +86,7 @@ class Measuring:
         source.ask("fill", bytes=case.bytes, seed=SEED)
         sink.ask("fill", bytes=case.bytes, seed=0)
         lists = initiator.ask("prepare", operation=case.operation, size=case.size, count=case.count, warm_s=WARM_S)
-        # Clears what the preparation moved, so that check() sees the bytes of the loop alone.
+        # Clears the bytes of the preparation, so that check() sees the bytes of the loop alone.
         sink.ask("fill", bytes=case.bytes, seed=0)
         before = target.ask("processor")["seconds"]
         loop = initiator.ask("loop", seconds=self._options.seconds, least=self._options.least)
@@ -102,24 +101,24 @@ class Measuring:
 
     def _fail(self, engine, case, number: int, text: str) -> None:
         self.failures.append({"engine": engine.name, "case": case.name if case else None, "round": number, "text": text})
-        say(f"{engine.name}: {case.name + ': ' if case else ''}{text}")
+        rounds.say(f"{engine.name}: {case.name + ': ' if case else ''}{text}")
 
     def report(self) -> dict:
-        rounds = [[{"engine": engine, "case": case, **figures} for (engine, case), figures in each.items()]
-                  for each in self.rounds]
+        all_rounds = [[{"engine": engine, "case": case, **figures} for (engine, case), figures in each.items()]
+                      for each in self.rounds]
         return {"seconds": self._options.seconds, **engine_bars.report(self._cases, self._engines, self.rounds),
-                "rounds": rounds, "failures": self.failures}
+                "rounds": all_rounds, "failures": self.failures}
 
 
 def machine() -> dict:
     return {"cores": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()}
 
 
-# ------------------------------------------------------------------------------------------------------------ options
+# ------------------------------------------------------------------------------------- options
 
 
 def some_of(kind: str, names):
-    """An argument's type: names with commas between them."""
+    """Returns the type of an argument: names with commas between them."""
 
     def parse(text: str) -> list:
         chosen = text.split(",")
@@ -141,27 +140,21 @@ def python_of(text: str) -> tuple:
 def read_options(arguments):
     engines = [engine.name for engine in engine_pair.ENGINES]
     cases = [case.name for case in engine_bars.CASES]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rounds.parser_of(__doc__)
+    rounds.add_seconds(parser, 0.001, 0.2, "of each case in each round")
     parser.add_argument("--engines", type=some_of("engine", engines), default=engines, metavar="NAME,...",
                         help="these alone; a bar needs both of its engines")
     parser.add_argument("--only", type=some_of("case", cases), default=cases, metavar="CASE,...",
                         help="these alone, such as READ:4KiBx1")
-    parser.add_argument("--rounds", type=programs.within(int, 1, 1000), default=5, help="(5)")
-    parser.add_argument("--seconds", type=programs.within(float, 0.001, 60), default=0.2,
-                        help="of each case in each round, about (0.2)")
-    parser.add_argument("--least", type=programs.within(int, 1, 10_000), default=3, metavar="N",
+    parser.add_argument("--least", type=rounds.within(int, 1, 10_000), default=3, metavar="N",
                         help="each list is moved N times at least (3)")
     parser.add_argument("--quick", action="store_true",
                         help="one round, few repetitions: whether it works; the figures are worth nothing")
     parser.add_argument("--ends", action="store_true",
-                        help="no speed, but how transfers end whose target is killed, stopped or started again")
-    parser.add_argument("--bound", type=programs.within(float, 1, 3600), default=45, metavar="SECONDS",
+                        help="no speed, but how transfers end when their target is killed, stopped or started again")
+    parser.add_argument("--bound", type=rounds.within(float, 1, 3600), default=45, metavar="SECONDS",
                         help="of --ends: after that a transfer has no end (45)")
-    parser.add_argument("--timeout", type=programs.within(float, 1, 3600), default=120, metavar="SECONDS",
-                        help="after which one case of one engine has failed (120)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes all figures of all rounds there")
-    parser.add_argument("--slime", type=lambda text: pathlib.Path(text).absolute(),
-                        default=engine_pair.ROOT / "build/release/cli/slime", help="the program (build/release/cli/slime)")
     parser.add_argument("--python", type=python_of, action="append", default=[], metavar="HOME=PYTHON",
                         help=f"the Python that has one of {', '.join(engine_pair.HOMES)}, in place of an environment")
     parser.add_argument("--list", action="store_true", help="prints the engines and the cases")
@@ -177,18 +170,18 @@ def list_all() -> str:
 
 
 def measure(options) -> tuple:
-    """Returns the report and its text."""
+    """Returns the report, and its table."""
     engines = [engine for engine in engine_pair.ENGINES if engine.name in options.engines]
     cases = [case for case in engine_bars.CASES if case.name in options.only]
-    places = engine_pair.Places(options.slime, dict(options.python), say)
+    places = engine_pair.Places(options.slime, dict(options.python))
     head = {"machine": machine(), "engines": {engine.name: engine.what for engine in engines}}
     if options.ends:
-        out = engine_ends.run(engines, places, options.bound, say)
-        return {**head, **out}, engine_ends.format_report(out)
+        out = engine_ends.run(engines, places, options.bound)
+        return {**head, **out}, report.plain(*report.ends_rows(out))
     measuring = Measuring(options, engines, cases, places)
     measuring.run()
     out = measuring.report()
-    return {**head, **out}, engine_bars.format_report(out)
+    return {**head, **out}, report.plain(*report.engine_rows(out))
 
 
 def main(arguments) -> int:
@@ -196,26 +189,19 @@ def main(arguments) -> int:
     if options.list:
         print(list_all())
         return 0
-    if not os.access(options.slime, os.X_OK) or options.slime.is_dir():
-        say(f"{options.slime}: no such program; build Slime, or say where it is with --slime")
-        return 2
-    programs.end_on_signals()
+    rounds.need_slime(options.slime)
     try:
         out, text = measure(options)
         print(text)
         if options.json is not None:
             options.json.write_text(json.dumps(out))
     except WrongBytes as wrong:
-        say(f"wrong bytes: {wrong}")
+        rounds.say(f"wrong bytes: {wrong}")
         return 1
     except OSError as error:
-        say(str(error))
-        return 2
-    except programs.Interrupted:
-        say("interrupted")
-        return 130
+        raise rounds.Missing(str(error)) from None
     return 1 if out["failures"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rounds.run(main, sys.argv[1:]))

@@ -1,20 +1,18 @@
-"""What there is on this machine: a device, its port and GID, and programs."""
+"""Finds an RDMA device of this machine, its port and GID, and perftest's programs."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
+
+import rounds
+from rounds import Missing
 
 DEVICES = pathlib.Path("/sys/class/infiniband")
 
 
-class Missing(Exception):
-    """What is needed and not there."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where both run."""
+    """The device that both sides use."""
 
     device: str
     port: int
@@ -22,7 +20,7 @@ class Place:
 
 
 def read_line(path: pathlib.Path) -> str:
-    """The file's text; empty where there is none, or where the driver has nothing to say (an unused GID)."""
+    """Returns the file's text; "" if the file is missing or unreadable, as of an unused GID."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -30,7 +28,7 @@ def read_line(path: pathlib.Path) -> str:
 
 
 def find_place(device: str, port: int, gid_index: int) -> Place:
-    """The device's port and GID; what was not said is the first that works."""
+    """Returns the device's port and GID; the first that works where an argument is empty."""
     devices = sorted(path.name for path in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if not devices:
         raise Missing("this machine has no RDMA device; tests/rxe/run runs a command where there is one")
@@ -50,7 +48,7 @@ def find_place(device: str, port: int, gid_index: int) -> Place:
 
 
 def find_gid(port: pathlib.Path, wanted: int) -> int:
-    """The index of the RoCEv2 GID for IPv4, as `tests/rxe/common.sh` chooses it, or the wanted one."""
+    """Returns the wanted index, or the RoCEv2 GID for IPv4, as `tests/rxe/common.sh` chooses it."""
     used = [int(path.name) for path in (port / "gids").iterdir() if read_line(path).strip(":0")]
     if wanted >= 0 and wanted not in used:
         raise Missing(f"{port.parent.parent.name} port {port.name} has no GID {wanted}: there is "
@@ -64,9 +62,7 @@ def find_gid(port: pathlib.Path, wanted: int) -> int:
 
 
 def find_programs(slime: pathlib.Path, tools) -> None:
-    if not os.access(slime, os.X_OK) or slime.is_dir():
-        raise Missing(f"{slime}: no such program; build Slime (`cmake --preset release`, `cmake --build --preset "
-                      "release`), or say where it is with --slime")
+    rounds.need_slime(slime)
     missing = sorted(tool for tool in tools if not shutil.which(tool))
     if missing:
         raise Missing(f"missing {', '.join(missing)}: install perftest (scripts/install_deps.sh --rxe)")

@@ -1,6 +1,5 @@
-"""Runs perftest's tools and `slime bench`, each bounded in time, and reads and tells the figures that they print."""
+"""Runs programs, each bounded in time, and reads the figures that they print."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -8,14 +7,14 @@ import pathlib
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
 
 POLL = 0.05  # seconds between two looks at what is waited for
-ENDING = 5.0  # seconds that a program gets to end, once it was told to
+ENDING = 5.0  # seconds that a program has to end after SIGTERM
+STARTS = 20.0  # seconds until a server is ready
 MOST_OUTPUT = 1 << 20  # bytes that are read of what a program prints
 LISTENS = "0A"  # a state in /proc/net/tcp
 # "#bytes", "t_typical[usec]", "BW average[MB/sec]", "99.9% percentile[usec]"
@@ -25,21 +24,21 @@ _interrupted = threading.Event()
 
 
 class Failed(Exception):
-    """A run that gave no figures: which one, and why."""
+    """A run without figures; the text says which run, and why."""
 
 
 class Interrupted(Exception):
-    """The user, or whoever started us, wants us to end."""
+    """A signal asks this program to end."""
 
 
 def end_on_signals() -> None:
-    """From now on a signal ends the next wait with Interrupted, so that no process is left between two steps."""
+    """Lets a signal end the next wait with Interrupted, so that no process is left between two steps."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: _interrupted.set())
 
 
 def wait_until(condition, seconds: float) -> bool:
-    """Whether the condition came true in time."""
+    """Returns whether the condition came true in time."""
     deadline = time.monotonic() + seconds
     while True:
         if _interrupted.is_set():
@@ -52,7 +51,7 @@ def wait_until(condition, seconds: float) -> bool:
 
 
 class Program:
-    """A process that does not outlive its `with` block. A Ctrl-C on the terminal does not reach it: we end it."""
+    """A process that does not outlive its `with` block. Ctrl-C on the terminal does not reach it."""
 
     def __init__(self, command, environment=None, pass_fds=()):
         self.name = pathlib.Path(command[0]).name
@@ -89,8 +88,24 @@ class Program:
     def output(self) -> str:
         return self._read(self._output)
 
+    def wait_for(self, condition, seconds: float = STARTS) -> None:
+        """Waits until a server is ready: raises Failed if it ends, or takes longer."""
+        if not wait_until(lambda: self.ended() or condition(), seconds):
+            raise Failed(f"{self.name} was not ready within {seconds:g} s")
+        if self.ended():
+            self.result(0)
+            raise Failed(f"{self.name} ended before its client came")
+
+    def figures(self, seconds: float) -> dict:
+        """Waits for the end; returns the JSON object that the program printed."""
+        text = self.result(seconds)
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise Failed(f"{self.name} printed no JSON: {text.strip()[:200]!r}") from None
+
     def result(self, seconds: float) -> str:
-        """What it printed, once it has ended well."""
+        """Waits for the end; returns the output of a program that ended with status 0."""
         if not wait_until(self.ended, seconds):
             raise Failed(f"{self.name} did not end within {seconds:g} s{self.last_words()}")
         if self._process.returncode != 0:
@@ -112,11 +127,11 @@ class Program:
 
     @staticmethod
     def _read(file) -> str:
-        # Not read(): the program may be alive, and writes at the offset that reading would move.
+        # pread() leaves the file's offset alone, at which the program may still be writing.
         return os.pread(file.fileno(), MOST_OUTPUT, 0).decode(errors="replace")
 
 
-# ----------------------------------------------------------------------------------------------------- perftest
+# ------------------------------------------------------------------------------------ perftest
 
 
 def free_port() -> int:
@@ -126,7 +141,7 @@ def free_port() -> int:
 
 
 def listening(port: int) -> bool:
-    """Whether anybody listens on this TCP port. To connect would use up the one client that perftest waits for."""
+    """Returns whether a program listens on this TCP port. Connecting would be perftest's one client."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError):
             for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -137,15 +152,11 @@ def listening(port: int) -> bool:
 
 
 def run_perftest(command, seconds: float) -> dict:
-    """Both sides of a tool of perftest, on this machine; the client's table. At most 3 x `seconds`."""
+    """Runs both sides of a tool of perftest on this machine; returns the client's table."""
     port = free_port()
     command = [*command, "-p", str(port)]
     with Program(command) as server:
-        if not wait_until(lambda: server.ended() or listening(port), seconds):
-            raise Failed(f"{server.name} did not listen within {seconds:g} s")
-        if server.ended():
-            server.result(0)
-            raise Failed(f"{server.name} ended before its client came")
+        server.wait_for(lambda: listening(port), seconds)
         with Program([*command, "127.0.0.1"]) as client:
             table = read_perftest(client.result(seconds))
         server.result(seconds)
@@ -153,7 +164,7 @@ def run_perftest(command, seconds: float) -> dict:
 
 
 def read_perftest(text: str) -> dict:
-    """The one row of the table that a tool of perftest prints: numbers by the names of their columns."""
+    """Returns the row of the table that a tool of perftest prints: numbers by column name."""
     lines = iter(text.splitlines())
     for line in lines:
         if not line.lstrip().startswith("#bytes"):
@@ -168,57 +179,15 @@ def read_perftest(text: str) -> dict:
     raise Failed("perftest printed no table")
 
 
-# -------------------------------------------------------------------------------------------------- slime bench
+# --------------------------------------------------------------------------------- slime bench
 
 
 def run_slime(command, environment, seconds: float) -> dict:
-    """The report of one `slime bench`."""
+    """Returns the report of one `slime bench`."""
     with Program(command, environment) as program:
         try:
-            text = program.result(seconds)
+            return program.figures(seconds)
         except Failed:
             if '"verified":false' in program.output():
                 raise Failed("slime moved wrong data") from None
             raise
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise Failed(f"slime printed no JSON: {text.strip()[:200]!r}") from None
-
-
-def within(kind, low, high):
-    """Returns the type of an argument: a number from `low` to `high`."""
-
-    def parse(text: str):
-        value = kind(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text}: from {low} to {high}")
-        return value
-
-    parse.__name__ = "number"  # for argparse's own texts
-    return parse
-
-
-# ------------------------------------------------------------------------------------------------------ figures
-
-
-def median(rounds, side: str):
-    """Of the rounds that have the side; None if none has."""
-    values = [figures[side] for figures in rounds if side in figures]
-    return statistics.median(values) if values else None
-
-
-def number(value) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
-
-
-def span(ratios) -> str:
-    """The least and the largest of some ratios; empty for none."""
-    return f"{min(ratios):.3g} to {max(ratios):.3g}" if ratios else ""
-
-
-def aligned(rows, left=(0,)) -> str:
-    """Rows of texts as lines whose columns are flush: those with a number in `left` on the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) if column in left else cell.rjust(width)
-                               for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)

@@ -1,7 +1,7 @@
-"""One side of python_peers.py, in a process of its own: prints JSON, microseconds by name ({"echo-1K": 812.0, ...}).
+"""One side of python_peers.py; prints JSON, microseconds by name ({"echo-1K": 812.0, ...}).
 
-python_side.py SIDE COUNT [SLIME]: arrays: slime, slime-thread, ray; calls of 64 bytes: slime-call, slime-call-thread, pipe,
-zmq, grpc. SLIME is the program `slime`, which serves echoes of C++.
+python_side.py SIDE COUNT [SLIME]: arrays: slime, slime-thread, ray; calls of 64 bytes: slime-call,
+slime-call-thread, pipe, zmq, grpc. SLIME is the program `slime`, which serves echoes of C++.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import time
 
 SIZES = {"1K": 1 << 10, "16K": 16 << 10, "256K": 256 << 10, "1M": 1 << 20, "4M": 4 << 20, "16M": 16 << 20}
 BODY = b"x" * 64
-# Of short arrays there are more calls: sixty of them are over before the threads have settled on their cores.
+# Short arrays get more calls: sixty end before the threads have settled on their cores.
 SHORT, MORE_CALLS = 64 << 10, 20
 
 
@@ -38,7 +38,7 @@ def p50_of_arrays(call, array, count: int) -> float:
 
 @contextlib.contextmanager
 def served_by(*command):
-    """A server in a process of its own: the last word of its first line, which says where it is. Ends with its stdin."""
+    """Runs a server until the block ends; yields the last word of its first line, its address."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield process.stdout.readline().decode().split()[-1]
@@ -60,7 +60,7 @@ def say_where_and_wait(where: str) -> None:
     sys.stdin.read()
 
 
-# ------------------------------------------------------------------------------------------------------------- arrays
+# -------------------------------------------------------------------------------------- arrays
 
 
 def slime_arrays(count: int, progress: str) -> dict:
@@ -122,7 +122,7 @@ def ray_arrays(count: int) -> dict:
     return out
 
 
-# -------------------------------------------------------------------------------------------------- calls of 64 bytes
+# --------------------------------------------------------------------------- calls of 64 bytes
 
 
 def slime_calls(count: int, progress: str, program: str) -> dict:

@@ -28,9 +28,9 @@ import programs  # noqa: E402
 START = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
-import machine, perftest
+import machine, perftest, rounds
 machine.DEVICES = pathlib.Path(sys.argv[2])
-sys.exit(perftest.main(sys.argv[3:]))
+sys.exit(rounds.run(perftest.main, sys.argv[3:]))
 """
 
 # A tool of perftest: the server waits for its client, the client connects, prints, and both end. Each notes its
@@ -204,10 +204,10 @@ class Compare(unittest.TestCase):
         self.make_tool("ib_write_lat", "sys.exit('Unable to create QP')")
         status, output, errors = self.run_compare("--rounds", "3", "--only", "adjacent", "notify")
         self.assertEqual(status, 1)
-        self.assertIn("notify failed in round 1: ib_write_lat ended with status 1: Unable to create QP", output)
+        self.assertIn("notify failed in round 1: perftest: ib_write_lat ended with status 1: Unable to create QP", output)
         runs = [line.split()[0] for line in self.runs()]
-        self.assertEqual(runs.count("slime"), 2 + 3, "two beside those that failed, and three without")
-        self.assertEqual(runs.count("ib_write_lat"), 2 * 2)
+        self.assertEqual(runs.count("slime"), 2 * 3)
+        self.assertEqual(runs.count("ib_write_lat"), 2 * 2, "twice, then this side is left out")
 
     def test_wrong_data_is_a_failure(self):
         self.make_slime(verified=False, status=1)
@@ -219,7 +219,7 @@ class Compare(unittest.TestCase):
         self.make_program("slime", HANG.format(folder=self.folder))
         status, output, _ = self.run_compare("--rounds", "1", "--only", "adjacent", "--timeout", "3")
         self.assertEqual(status, 1)
-        self.assertIn("adjacent failed in round 1: slime did not end within 3 s", output)
+        self.assertIn("adjacent failed in round 1: channel: slime did not end within 3 s", output)
         self.check_gone(self.hanging())
 
     def test_ctrl_c_ends_what_it_started(self):

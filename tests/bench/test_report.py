@@ -153,7 +153,7 @@ def test_a_server_that_is_not_known_leaves_its_cells_and_curves_empty(table, plo
 def comparison(name, unit, slime, grpc):
     ratio = slime / grpc if slime and grpc else None
     return {"name": name, "what": f"call {name}", "unit": unit, "slime": slime,
-            "peers": [{"name": "gRPC", "median": grpc, "ratio": ratio,
+            "slime_thread": 1.5 * slime, "peers": [{"name": "gRPC", "median": grpc, "ratio": ratio,
                        "ratios": [ratio, 2 * ratio] if ratio else None}]}
 
 
@@ -166,8 +166,8 @@ MATRIX = {"rounds": 3, "seconds": 0.2, "comparisons": [
 def test_comparisons_have_both_figures_and_the_ratio(table):
     peers = {"comparisons": [comparison("rpc-1-shm", "us", 0.5, 50.0), comparison("rpc-2-shm", "us", 1, None)]}
     rows = table(peers).splitlines()
-    assert rows[2] == "| call rpc-1-shm | 0.50 us | gRPC | 50.0 us | 0.01 | 0.01 to 0.02 |"
-    assert rows[3] == "| call rpc-2-shm | 1.00 us | gRPC | failed |  |  |"
+    assert rows[2] == "| call rpc-1-shm | 0.50 us | 0.75 us | gRPC | 50.0 us | 0.01 | 0.01 to 0.02 |"
+    assert rows[3] == "| call rpc-2-shm | 1.00 us | 1.50 us | gRPC | failed |  |  |"
 
 
 def test_the_matrix_has_both_figures_and_how_many_times_better(table):
@@ -195,6 +195,20 @@ def test_the_plots_of_the_matrix_have_a_line_for_each_side(plots):
     assert {"Slime, shm", "gRPC, unix socket"} <= set(texts["grpc-latency"])
     assert {"Slime, shm", "Slime, tcp", "gRPC, unix socket"} <= set(texts["grpc-rate"])
     assert "gRPC, tcp" not in texts["grpc-rate"]
+
+
+# ------------------------------------------------------------------------------ perftest.py
+
+
+def test_perftest_has_a_row_for_each_face_and_each_count(table):
+    side = {"face": "channel", "median": 45.0, "ratio": 1.25, "ratios": [1.2, 1.5], "bar": "<= 1.3", "holds": True}
+    counts = [{"name": "doorbells", "median": 50.0, "bar": "<= 49", "holds": False}]
+    rows = table({"qp_timeout": 20, "comparisons": [
+        {"name": "read", "what": "read of 64 B", "unit": "us, median", "perftest": {"median": 36.0},
+         "slime": [side, {"face": "peer", "median": 60.0}], "counts": counts}]}).splitlines()
+    assert rows[2:] == ["| read of 64 B, us, median | 36 | 45 | 1.25 | 1.2 to 1.5 | <= 1.3 | yes |",
+                        "|   through agents (--face peer) |  | 60 |  |  |  |  |",
+                        "|   doorbells for a batch |  | 50 |  |  | <= 49 | NO |"]
 
 
 # --------------------------------------------------------------- python_peers.py, engines.py
