@@ -1,5 +1,3 @@
-#include "bench/all.h"
-
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,9 +14,9 @@ namespace {
 using nlohmann::json;
 
 constexpr Nanos kLongestLine =
-    std::chrono::hours(2);  // 1,000 rounds of what takes seconds; Ctrl-C ends it too
+    std::chrono::hours(2);  // 1,000 rounds of seconds each; Ctrl-C ends a line, too
 
-// What is there is one whole object at every moment, whatever ends us.
+// Replaces the file, which is one whole object at every moment.
 Status write_file(const std::string& path, const json& value) {
   const std::string next = path + ".next";
   std::ofstream file(next, std::ios::trunc);
@@ -35,7 +33,7 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-// The measurement as its own process: nothing of the one before is left in it.
+// Runs the measurement in a process of its own, without traces of the measurement before.
 Result<json> run_line(const Line& line) {
   std::vector<std::string> arguments{"bench"};
   arguments.insert(arguments.end(), line.arguments.begin(), line.arguments.end());
@@ -47,7 +45,7 @@ Result<json> run_line(const Line& line) {
   json report = json::parse(*text, nullptr, false);
   if (!report.is_object()) return Status(Code::kInternal, str("the measurement said: ", *text));
   if (report.contains("error")) {
-    // On Ctrl-C it may be first to tell.
+    // On Ctrl-C the child may notice first.
     if (interrupted()) return Status(Code::kCancelled, "interrupted");
     return Status(Code::kInternal, report["error"].get<std::string>());
   }
@@ -66,7 +64,7 @@ std::string summary(const json& report) {
   return text;
 }
 
-// Those that work here, with the reasons of the others in `skipped`.
+// Returns the providers that work here; `skipped` gets the reasons of the others.
 std::vector<std::string> usable_providers(const AllOptions& options, json& skipped) {
   std::vector<std::string> out;
   const std::vector<std::string> usual{"tcp", "shm"};

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "bench/options.h"
@@ -9,16 +13,144 @@ namespace slime::command_line {
 class Command;
 }
 
+// The measurements of `slime bench`. Each returns its report as one JSON object on one line, and
+// kCancelled on Ctrl-C.
 namespace slime::bench {
 
-// Runs one measurement between this machine's processes: one server, options.clients clients, and the limit
-// in turns with it. The report as one JSON object on one line. kCancelled on Ctrl-C.
-Result<std::string> measure(const Options& options);
+// Adds the command `bench` and the hidden commands of its processes.
+void add_commands(command_line::Command& program);
 
-// A report of any measurement for people: a line, its limit, and what else it has.
+// Returns a report as text for people: a name and a value in each row.
 std::string format_report(const std::string& report);
 
-// Adds the command `bench` and the hidden roles of its processes.
-void add_commands(command_line::Command& program);
+// ---------------------------------------------------- rpc, bulk, blocks, notify
+
+// Measures between one server and options.clients clients, with the limit in turns.
+Result<std::string> measure(const Options& options);
+
+// The server: serves echo calls and a region. Writes "READY <address>", then answers the commands
+// "CPU", "RAW <limit>" and "ACCEPT" until its stdin ends. Returns the exit status.
+int run_server(const Options& options);
+
+// A client of the server at `address`, "host:port#index". Writes "READY <provider>" once it is
+// warm. "GO" measures, and writes "RESULT <json>"; "LIMIT <limit>" measures the limit, and writes
+// "LIMIT <json>". Returns the exit status.
+int run_client(const Options& options, const std::string& address);
+
+// ---------------------------------------------------------------------- connect
+
+struct ConnectOptions {
+  std::string provider = "auto";
+  std::string mode = "thread";
+  std::uint32_t count = 100;  // connections of one round
+  std::uint64_t size = 64;    // bytes of the first call, and of its reply
+  std::uint32_t rounds = 1;
+};
+
+// Measures from an agent without connections to the reply of its first call. Each connection has an
+// agent of its own, whose start and end do not count.
+Result<std::string> measure_connect(const ConnectOptions& options);
+
+// ------------------------------------------------------------------------ cache
+
+struct CacheOptions {
+  std::string provider = "auto";
+  std::string mode = "thread";
+  std::string operation = "get";         // "get", "put"
+  std::uint64_t size = 64 << 10;         // bytes of an object
+  std::uint32_t batch = 1;               // objects of one get_many() or put_many(); 1: get() or put()
+  std::uint64_t working_set = 16 << 20;  // bytes of all objects
+  double seconds = 2;
+  std::uint32_t rounds = 1;
+};
+
+// Measures objects in and out of a cache server in another process, from and to registered memory.
+Result<std::string> measure_cache(const CacheOptions& options);
+
+// The cache server. Writes "READY <address>", then answers "RAW <limit>" until its stdin ends.
+// Returns the exit status.
+int run_cache_server(const CacheOptions& options);
+
+// ------------------------------------------------------------------------- idle
+
+struct IdleOptions {
+  std::uint32_t peers = 50;
+  std::uint32_t calls = 100;  // to each peer, before the agent is idle
+  double seconds = 5;         // of idling
+  std::string provider = "auto";
+  std::string ctrl_url;  // empty: no registry, no heartbeats
+};
+
+// Measures an agent that is connected to many peers, has called them, and does nothing: cpu_percent
+// of one core, connect_ms of all peers one after the other, and per peer pss_kib_per_peer and
+// fds_per_peer of this process.
+Result<std::string> measure_idle(const IdleOptions& options);
+
+// The peers, in one process: writes "READY <address> <address> ...", ends with its stdin. Returns
+// the exit status.
+int run_peers(std::uint32_t count, const std::string& provider);
+
+// ------------------------------------------------------------------------- ctrl
+
+struct CtrlOptions {
+  std::vector<std::uint32_t> agents = {10'000};  // one measurement for each number
+  std::optional<std::uint32_t> scopes;           // else one for a hundred agents
+  double heartbeat_s = 5;
+  double ttl_s = 60;
+  std::optional<double> rate;  // deaths, and registrations, per second; else a hundredth of the agents
+  double seconds = 60;
+  std::optional<double> warmup_s;  // with deaths; else until as many leases end as agents die
+  std::string connections = "kept";
+  std::vector<std::string> stores;  // of a child, one measurement for each; empty: sqlite
+  std::vector<std::string> urls;    // of running servers; empty: a child for each measurement
+  std::vector<int> pids;            // the processes of the running servers, to measure their use
+  std::string program;              // the nanoctrl to start; empty: the one beside this program
+  std::string server_flags;         // for the child, separated by spaces
+  bool hostile = false;             // measures heartbeats beside a hostile tenant
+  std::string token_file;           // of the token to send; empty: as the environment says
+  [[nodiscard]] Status validate() const;
+};
+
+// Measures simulated agents against a nanoctrl: latencies, the server's processor time and memory,
+// and whether each agent heard of each death in time. "runs" has an entry for each store and number
+// of agents; "verified" is false when an agent was lost or a death was heard of late.
+Result<std::string> measure_ctrl(const CtrlOptions& options);
+
+// Measures heartbeats alone, and beside a tenant that fills its share of the registry, floods the
+// server with and without its token, and reads lists over 200 connections. Returns one run: "idle",
+// "hostile", and "verified", which says whether the heartbeats' p99 kept its bar.
+Result<nlohmann::json> measure_hostile(const CtrlOptions& options, const std::string& store,
+                                       std::uint32_t agents);
+
+// The hostile tenant. Reads its token from stdin, fills its share of the server at `url`, writes
+// "READY <json>", then floods and scans until its stdin ends; answers "COUNT" with "COUNT <json>".
+// Returns the exit status.
+int run_hostile(const std::string& url, const std::string& scope);
+
+// -------------------------------------------------------------------------- all
+
+struct AllOptions {
+  std::string file;
+  bool quick = false;
+  std::uint32_t rounds = 5;
+  double seconds = 1;
+  std::vector<std::string> providers;  // empty: tcp and shm, if they work here
+  std::vector<std::string> only;       // parts of names of lines; empty: all lines
+  std::string commit;                  // for the file; empty: unknown
+};
+
+// Runs every measurement of the table, each in a process of its own, and writes `file` after each;
+// the file is one whole JSON object at any moment. A failure is in the file, the other measurements
+// go on, and the status is kInternal. Writes progress to stderr.
+Status measure_all(const AllOptions& options);
+
+// One measurement of the table.
+struct Line {
+  std::string name;   // "shm/rpc-64-caller"
+  std::string group;  // "calls"
+  std::string title;
+  std::vector<std::string> arguments;  // of `slime bench`
+};
+std::vector<Line> lines_of(const std::string& provider, const AllOptions& options);
 
 }  // namespace slime::bench

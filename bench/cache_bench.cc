@@ -1,9 +1,5 @@
-#include "bench/cache_bench.h"
-
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <vector>
 
 #include "agent/peer_agent.h"
@@ -13,6 +9,7 @@
 #include "bench/figures.h"
 #include "bench/histogram.h"
 #include "bench/limits.h"
+#include "bench/load.h"
 #include "bench/process.h"
 #include "bench/shared.h"
 #include "cache/client.h"
@@ -28,9 +25,10 @@ constexpr const char* kSpace = "bench";
 constexpr std::uint64_t kMostObjects = 4096;
 constexpr std::uint64_t kLeastSlab = 4096;
 constexpr std::uint64_t kLeastArena = std::uint64_t{64} << 20;
-// What replaces an object lies beside it until it is sealed, and the cache evicts before it is full.
+// A replacement lies beside the old object until it is sealed, and the cache evicts before it is
+// full.
 constexpr std::uint64_t kArenaPerObject = 3;
-// Smaller objects are about round trips, larger ones about bytes.
+// Smaller objects are limited by round trips, larger ones by bytes.
 constexpr std::uint64_t kBulkFrom = 64 << 10;
 
 std::uint64_t object_count(const CacheOptions& options) {
@@ -41,7 +39,7 @@ std::uint64_t object_count(const CacheOptions& options) {
 
 bool about_bytes(const CacheOptions& options) { return options.size * options.batch >= kBulkFrom; }
 
-// What the same bytes would be as calls, or as blocks: that says which limit is theirs.
+// Returns options of calls, or of blocks, with the same bytes: they choose the limit.
 Options limit_options(const CacheOptions& options) {
   Options out;
   out.provider = options.provider;
@@ -67,7 +65,7 @@ Status validate(const CacheOptions& options) {
   return {};
 }
 
-// A client in this process.
+// A client of the cache, in this process.
 class CacheLoad {
  public:
   CacheLoad(PeerAgent& agent, const std::string& address, const CacheOptions& options)
@@ -108,7 +106,7 @@ class CacheLoad {
     return {};
   }
 
-  // Everything that the cache holds is what was put.
+  // Returns whether the cache holds the bytes that were put.
   Result<bool> verify() {
     std::ranges::fill(target_.bytes(), std::byte{0});
     SLIME_TRY(get_all());
@@ -156,24 +154,12 @@ Status serve_cache(const CacheOptions& options) {
   const std::uint64_t bytes = object_count(options) * std::max(options.size, kLeastSlab) * kArenaPerObject;
   auto server = cache::CacheServer::start(**agent, {.memory_bytes = std::max(bytes, kLeastArena)});
   if (!server) return std::move(server).error();
-  LimitServer limits(limit_options(options));
   answer(str("READY ", (*agent)->address()));
-  std::atomic<bool> over{false};
-  std::thread commands([&] {
-    while (const auto command = read_command()) {
-      const auto word = limits.prepare(command->substr(std::min<std::size_t>(4, command->size())));
-      answer(word ? str("RAW ", *word) : str("ERROR ", word.error().to_string()));
-    }
-    if (limits.busy()) std::_Exit(0);  // it may wait for a limit that nobody measures any more
-    over.store(true);
-    over.notify_all();
-  });
-  if (options.mode == "thread") over.wait(false);
-  while (!over.load(std::memory_order_relaxed)) {
-    (*agent)->poll(kServerPoll);
-    limits.pause_while_busy();
+  if (options.mode == "caller") {
+    serve_commands(limit_options(options), [&] { (*agent)->poll(kServerPoll); });
+  } else {
+    serve_commands(limit_options(options));
   }
-  commands.join();
   SLIME_TRY((*server)->close());
   return (*agent)->close();
 }

@@ -1,65 +1,48 @@
-// What is measured without an agent: calls over a Channel, one-sided operations on its endpoint.
+// Loads without an agent: calls over a Channel, one-sided operations on its endpoint.
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "base/random.h"
 #include "base/str.h"
-#include "bench/blocks.h"
 #include "bench/direct.h"
 #include "bench/load.h"
 #include "bench/process.h"
+#include "bench/raw_copy.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
 namespace {
 
-// One operation in flight, begun again and again.
+// An operation in flight; reused for the next operation.
 struct Slot final : transport::Operation {
   void complete(Status outcome) noexcept override {
     status = std::move(outcome);
     done = true;
   }
-  TimePoint started;
   Status status;
   bool done = false;
 };
 
 class ChannelLoad : public Load {
  public:
-  // `checks`: check() takes time.
+  // `checks`: check() takes time, which does not count.
   ChannelLoad(const Options& options, std::unique_ptr<Direct> direct, std::uint32_t slots, bool checks)
       : options_(options), direct_(std::move(direct)), slots_(slots), checks_(checks) {}
 
   Status run(Nanos span, Outcome& out) final {
-    const double cpu_before = cpu_seconds();
-    const std::uint64_t faults_before = page_faults();
     const transport::EndpointCounters before = endpoint().counters();
-    const TimePoint begin = steady_clock().now();
-    for (std::uint32_t i = 0; i < slots_.size(); ++i) SLIME_TRY(begin_one(i, begin));
-    std::size_t live = slots_.size();
-    const unsigned halvings = halved() ? 1 : 0;
-    TimePoint now = begin;
-    for (std::uint32_t i = 0; live > 0; i = i + 1 == slots_.size() ? 0 : i + 1) {
+    const auto begin = [this](std::uint32_t i) {
+      slots_[i].done = false;
+      return start(i);
+    };
+    const auto finish = [this](std::uint32_t i) {
       Slot& slot = slots_[i];
-      if (slot.started == TimePoint{}) continue;
       if (!slot.done) direct_->loop().wait_until([&slot] { return slot.done; }, kNever);
-      now = steady_clock().now();
-      SLIME_TRY(std::move(slot.status));
-      out.latency.add(static_cast<std::uint64_t>((now - slot.started).count()) >> halvings);
-      ++out.operations;
-      out.verified = check(i) && out.verified;
-      if (now - begin < span && !interrupted()) {
-        // The check above is no part of an operation.
-        SLIME_TRY(begin_one(i, checks_ ? steady_clock().now() : now));
-      } else {
-        slot.started = {};
-        --live;
-      }
-    }
-    out.seconds = std::chrono::duration<double>(now - begin).count();
-    out.cpu = cpu_seconds() - cpu_before;
-    out.faults = page_faults() - faults_before;
+      return std::move(slot.status);
+    };
+    SLIME_TRY(keep_under_way(static_cast<std::uint32_t>(slots_.size()), span, out, checks_, begin, finish,
+                             [this](std::uint32_t i) { return check(i); }));
     const transport::EndpointCounters after = endpoint().counters();
     out.device.work_requests = after.work_requests - before.work_requests;
     out.device.doorbells = after.doorbells - before.doorbells;
@@ -71,14 +54,12 @@ class ChannelLoad : public Load {
  protected:
   virtual Status start(std::uint32_t i) = 0;
   virtual bool check(std::uint32_t) { return true; }
-  // A ping-pong is told as the half of its round trip.
-  [[nodiscard]] virtual bool halved() const { return false; }
 
   [[nodiscard]] transport::Endpoint& endpoint() { return direct_->channel().endpoint(); }
   [[nodiscard]] Direct& direct() { return *direct_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Slot& slot(std::uint32_t i) { return slots_[i]; }
-  // One operation, waited for.
+  // Transfers one range, and waits for it.
   Status transfer(const transport::Copy& copy, bool write) {
     Slot one;
     const std::span<const transport::Copy> copies(&copy, 1);
@@ -88,12 +69,6 @@ class ChannelLoad : public Load {
   }
 
  private:
-  Status begin_one(std::uint32_t i, TimePoint now) {
-    slots_[i].started = now;
-    slots_[i].done = false;
-    return start(i);
-  }
-
   const Options options_;
   const std::unique_ptr<Direct> direct_;
   std::vector<Slot> slots_;
@@ -127,7 +102,7 @@ class CallLoad final : public ChannelLoad {
   std::vector<rpc::Payload> replies_;
 };
 
-// Blocks in and out of the client's own part of the server's region; `count` of them are one operation.
+// Blocks in and out of the client's own part of the server's region, `count` in an operation.
 class BlockLoad : public ChannelLoad {
  public:
   BlockLoad(const Options& options, std::unique_ptr<Direct> direct, const transport::RemoteRegion& remote,
@@ -144,8 +119,8 @@ class BlockLoad : public ChannelLoad {
     }
   }
 
-  // Reads: what came is what the server holds. Writes: bytes that were never there before come back as they
-  // were sent.
+  // Compares reads with the server's bytes. For writes, writes new bytes, reads them back and
+  // compares.
   Result<bool> verify() override {
     const std::uint64_t bytes = region_bytes(options());
     transport::MemoryRegion& local = direct().region();
@@ -193,7 +168,7 @@ class BlockLoad : public ChannelLoad {
   std::vector<std::vector<transport::Copy>> batches_;
 };
 
-// A write with an immediate there, one back.
+// A write with an immediate, answered by another.
 class NotifyLoad final : public ChannelLoad {
  public:
   NotifyLoad(const Options& options, std::unique_ptr<Direct> direct, const transport::RemoteRegion& remote)
@@ -208,7 +183,6 @@ class NotifyLoad final : public ChannelLoad {
  private:
   Status start(std::uint32_t) override { return direct().notify(copy_, ++sent_); }
   bool check(std::uint32_t) override { return right_; }
-  [[nodiscard]] bool halved() const override { return true; }
 
   const transport::RemoteRegion remote_;
   transport::Copy copy_;

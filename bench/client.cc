@@ -3,10 +3,10 @@
 
 #include "agent/peer_agent.h"
 #include "base/str.h"
+#include "bench/bench.h"
 #include "bench/limits.h"
 #include "bench/load.h"
 #include "bench/process.h"
-#include "bench/roles.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// `provider` is that of the connection.
+// Carries out the driver's commands. `provider` is the connection's.
 Status serve_driver(Load& load, const Options& options, const std::string& provider) {
   SLIME_TRY(load.warm_up(to_nanos(options.warmup_seconds)));
   answer(str("READY ", provider));

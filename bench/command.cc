@@ -3,21 +3,14 @@
 
 #include "agent/peer_agent.h"
 #include "base/command_line.h"
-#include "bench/all.h"
 #include "bench/bench.h"
-#include "bench/cache_bench.h"
-#include "bench/connect.h"
-#include "bench/ctrl_bench.h"
-#include "bench/ctrl_hostile.h"
-#include "bench/idle.h"
-#include "bench/roles.h"
 
 namespace slime::bench {
 namespace {
 
 using command_line::Command;
 
-constexpr std::uint32_t kColdCount = 16;  // blocks of one operation, of which one is under way
+constexpr std::uint32_t kColdCount = 16;  // blocks of one operation; one operation is under way
 
 constexpr std::pair<const char*, const char*> kKinds[] = {
     {"rpc", "Echo calls"},
@@ -85,7 +78,7 @@ void add_options(Command& command, Options& options) {
   if (blocks) add_block_options(command, options);
 }
 
-// What each measurement begins with.
+// Returns the defaults of a measurement.
 Options options_of(const std::string& bench) {
   Options out;
   out.bench = bench;
@@ -96,16 +89,16 @@ Options options_of(const std::string& bench) {
     out.size = 1024;
     out.count = 1538;
   }
-  // These are about what an endpoint does.
+  // These measure an endpoint.
   if (bench == "blocks" || bench == "notify") {
     out.face = "channel";
     out.mode = "caller";
-    out.provider = "tcp";  // an endpoint has one
+    out.provider = "tcp";  // an endpoint has one provider
   }
   return out;
 }
 
-// What was not said and depends on what was.
+// Sets defaults that depend on other options.
 void settle(const Command& command, Options& options) {
   if (!options.cold) return;
   if (!command.given("--count")) options.count = kColdCount;
@@ -119,7 +112,7 @@ int report_failure(const Status& status) {
 
 int exit_status(const Status& status) { return status.ok() ? 0 : report_failure(status); }
 
-// The report goes to stdout; so does the failure in JSON, for programs.
+// Prints the report to stdout, and with `as_json` also a failure, for programs.
 int print_report(const Result<std::string>& report, bool as_json) {
   if (!report) {
     if (as_json) std::printf("%s\n", nlohmann::json{{"error", report.error().to_string()}}.dump().c_str());
@@ -261,7 +254,7 @@ void add_all(Command& bench) {
   command.action([options] { return exit_status(measure_all(*options)); });
 }
 
-// The processes of a measurement: this program again. Hidden (an empty group), spoken to by the driver.
+// Adds the hidden commands of a measurement's processes, which the driver starts.
 void add_roles(Command& program) {
   for (const char* role_name : {"bench-server", "bench-client"}) {
     const bool client = std::string_view(role_name) == "bench-client";

@@ -1,5 +1,3 @@
-#include "bench/connect.h"
-
 #include <nlohmann/json.hpp>
 
 #include "agent/peer_agent.h"
@@ -29,12 +27,12 @@ Status cancelled() { return {Code::kCancelled, "interrupted"}; }
 
 struct Connecting {
   Histogram latency;
-  double seconds = 0;  // of the connecting alone
+  double seconds = 0;  // of connecting, without the agents' starts and ends
   std::string provider;
   bool verified = true;
 };
 
-// `count` new agents, one after the other.
+// Connects `count` new agents, one after the other.
 Status connect_round(const ConnectOptions& options, const std::string& address, Connecting& out) {
   ByteVector payload(options.size);
   Rng(kSeed).fill(payload);

@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "base/str.h"
 #include "base/unique_fd.h"
-#include "bench/ctrl_hostile.h"
+#include "bench/bench.h"
 #include "bench/ctrl_http.h"
 #include "bench/process.h"
 #include "ctrl/client.h"
@@ -35,7 +35,7 @@ constexpr std::size_t kRecordsMost = 192;      // of a megabyte each: more than 
 constexpr std::size_t kRegionNameBytes = 180;  // 4096 of them are a megabyte
 constexpr std::uint32_t kStdin = 0xFFFFFFFF;
 constexpr Nanos kLease = std::chrono::hours(1);  // longer than any run
-constexpr std::size_t kReadBytes = std::size_t{256} << 10;
+constexpr std::size_t kScanReadBytes = std::size_t{256} << 10;
 
 ctrl::Registration large_record(const std::string& scope, std::size_t number) {
   ctrl::Registration out;
@@ -53,7 +53,7 @@ class Attack {
  public:
   Attack(const SocketAddress& address, const std::string& host, const std::string& token,
          const std::string& scope)
-      : address_(address), epoll_(epoll_create1(EPOLL_CLOEXEC)), scratch_(kReadBytes) {
+      : address_(address), epoll_(epoll_create1(EPOLL_CLOEXEC)), scratch_(kScanReadBytes) {
     const RequestHead member{host, "Bearer " + token, false};
     const RequestHead nobody{host, "", false};
     const std::string list = "/v1/peers?scope=" + scope;

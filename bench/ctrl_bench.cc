@@ -1,12 +1,10 @@
-#include "bench/ctrl_bench.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/str.h"
-#include "bench/ctrl_hostile.h"
+#include "bench/bench.h"
 #include "bench/ctrl_load.h"
 #include "bench/ctrl_measure.h"
 #include "bench/ctrl_server.h"
@@ -47,14 +45,8 @@ json report_of(const CtrlRun& run, CtrlLoad& load, const CtrlUsed& used, const C
           {"seconds", used.seconds},
           {"requests_per_s", answers / used.seconds},
           {"events_per_s", static_cast<double>(figures.events) / used.seconds},
-          {"heartbeats",
-           {{"count", figures.heartbeat.values.count()},
-            {"from_due_ms", latency_of(figures.heartbeat)},
-            {"from_sent_ms", latency_of(figures.heartbeat_sent)}}},
-          {"registrations",
-           {{"count", figures.registration.values.count()},
-            {"from_due_ms", latency_of(figures.registration)},
-            {"from_sent_ms", latency_of(figures.registration_sent)}}},
+          {"heartbeats", requests_of(figures.heartbeat, figures.heartbeat_sent)},
+          {"registrations", requests_of(figures.registration, figures.registration_sent)},
           {"errors", figures.errors},
           {"lost", figures.lost},
           {"unknown", figures.unknown},
@@ -106,7 +98,7 @@ Status CtrlOptions::validate() const {
   }
   if (scopes && (*scopes == 0 || *scopes > 100'000)) return wrong("--scopes: 1 to 100,000");
   if (!(heartbeat_s >= 0.01) || heartbeat_s > 3600) return wrong("--heartbeat: 0.01 to 3600 s");
-  // A death is due after its agent's lease only if the lease is longer than what lies between heartbeats.
+  // A death is due after its agent's lease only if the lease is longer than the heartbeat's period.
   if (!(ttl_s > heartbeat_s) || ttl_s > 86400) return wrong("--ttl: more than --heartbeat, at most 86400 s");
   if (rate && (!(*rate >= 0) || *rate > 100'000)) return wrong("--rate: 0 to 100,000 per second");
   if (!(seconds > 0) || seconds > 86400) return wrong("--seconds: more than 0, at most 86400");

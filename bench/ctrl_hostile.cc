@@ -1,12 +1,7 @@
-#include "bench/ctrl_hostile.h"
-
 #include <sched.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/random.h"
 #include "base/str.h"
+#include "bench/bench.h"
 #include "bench/ctrl_load.h"
 #include "bench/ctrl_measure.h"
 #include "bench/ctrl_server.h"
@@ -26,38 +22,30 @@ namespace {
 using nlohmann::json;
 
 constexpr Nanos kTenantReady = std::chrono::seconds(120);  // to fill a share
-constexpr Nanos kTenantAnswer = std::chrono::seconds(60);  // it has only what others leave of the processors
+constexpr Nanos kTenantAnswer = std::chrono::seconds(60);  // the tenant runs when no other process does
 constexpr double kRatioMost = 3;
 constexpr double kP99MostMs = 20;
 
-// A file with a new token for --admin-token-file, in a folder that goes with this.
-class AdminToken {
- public:
-  AdminToken() {
-    std::array<std::byte, 40> bits{};
-    random_bytes(bits);
-    const std::string hex = to_hex(bits);
-    text_ = str("slime-", hex.substr(0, 16), "-", hex.substr(16));
-    std::string name = (std::filesystem::temp_directory_path() / "slime-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) return;
-    folder_ = name;
-    std::ofstream(path()) << text_ << "\n";
-    ::chmod(path().c_str(), S_IRUSR | S_IWUSR);
-  }
-  ~AdminToken() {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-  AdminToken(const AdminToken&) = delete;
-  AdminToken& operator=(const AdminToken&) = delete;
-
-  [[nodiscard]] const std::string& text() const { return text_; }
-  [[nodiscard]] std::string path() const { return folder_ / "token"; }
-
- private:
-  std::string text_;
-  std::filesystem::path folder_;
+// A new token, in a file for --admin-token-file.
+struct AdminToken {
+  TempFolder folder;
+  std::string text;
+  [[nodiscard]] std::string path() const { return folder.path() / "token"; }
 };
+
+Result<AdminToken> make_admin_token() {
+  AdminToken out;
+  auto folder = TempFolder::create();
+  if (!folder) return std::move(folder).error();
+  out.folder = std::move(*folder);
+  std::array<std::byte, 40> bits{};
+  random_bytes(bits);
+  const std::string hex = to_hex(bits);
+  out.text = str("slime-", hex.substr(0, 16), "-", hex.substr(16));
+  std::ofstream(out.path()) << out.text << "\n";
+  ::chmod(out.path().c_str(), S_IRUSR | S_IWUSR);
+  return out;
+}
 
 Result<std::string> make_token(const std::string& url, const std::string& admin, const std::string& scope) {
   auto client = ctrl::Client::create({.url = url, .token = admin});
@@ -68,13 +56,11 @@ Result<std::string> make_token(const std::string& url, const std::string& admin,
 }
 
 // Reports the heartbeats of one window, and what the server and this process used in it.
-json window_of(const CtrlLoad::Figures& figures, const CtrlUsed& used, const CtrlServer& server) {
+json window_of(CtrlLoad& load, const CtrlUsed& used, const CtrlServer& server) {
+  const CtrlLoad::Figures& figures = load.figures();
   const auto answers = static_cast<double>(figures.answers);
   return {{"seconds", used.seconds},
-          {"heartbeats",
-           {{"count", figures.heartbeat.values.count()},
-            {"from_due_ms", latency_of(figures.heartbeat)},
-            {"from_sent_ms", latency_of(figures.heartbeat_sent)}}},
+          {"heartbeats", requests_of(figures.heartbeat, figures.heartbeat_sent)},
           {"errors", figures.errors},
           {"lost", figures.lost},
           {"timeouts", figures.timeouts},
@@ -86,23 +72,24 @@ json window_of(const CtrlLoad::Figures& figures, const CtrlUsed& used, const Ctr
 
 Result<json> measure_hostile(const CtrlOptions& options, const std::string& store, std::uint32_t agents) {
   SLIME_TRY(allow_descriptors(agents));
-  const AdminToken admin;
+  const auto admin = make_admin_token();
+  if (!admin) return admin.error();
   CtrlOptions with_tokens = options;
-  with_tokens.server_flags += " --admin-token-file " + admin.path();
+  with_tokens.server_flags += " --admin-token-file " + admin->path();
   auto server = CtrlServer::start(with_tokens, store);
   if (!server) return server.error();
   const std::string url = server->urls()[0];
-  const auto good = make_token(url, admin.text(), "*");
+  const auto good = make_token(url, admin->text, "*");
   if (!good) return good.error();
   const std::string scope = "hostile";
-  const auto bad = make_token(url, admin.text(), scope);
+  const auto bad = make_token(url, admin->text, scope);
   if (!bad) return bad.error();
 
-  // This thread's part must not be what is late. Without the right to that it says so as its lag.
+  // This thread runs before all others, if permitted; a late request shows as lag.
   const sched_param first{.sched_priority = 1};
   (void)::sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
   CtrlRun run = run_of(options, agents);
-  run.rate = 0;  // nobody dies
+  run.rate = 0;  // no deaths
   run.load.urls = server->urls();
   run.load.token = *good;
   auto load = CtrlLoad::create(run.load);
@@ -112,7 +99,7 @@ Result<json> measure_hostile(const CtrlOptions& options, const std::string& stor
   SLIME_TRY(measurement.pass(run.warmup));
   const auto idle = measurement.window(options.seconds, "without the hostile tenant");
   if (!idle) return idle.error();
-  const json before = window_of((*load)->figures(), *idle, *server);
+  const json before = window_of(**load, *idle, *server);
   (*load)->forget_latencies();
 
   auto child = Child::start({"bench-hostile", url, scope});
@@ -129,7 +116,7 @@ Result<json> measure_hostile(const CtrlOptions& options, const std::string& stor
   SLIME_TRY(measurement.pass(run.warmup));
   const auto hostile = measurement.window(options.seconds, "beside the hostile tenant");
   if (!hostile) return hostile.error();
-  json after = window_of((*load)->figures(), *hostile, *server);
+  json after = window_of(**load, *hostile, *server);
   const auto count = child->ask("COUNT", "COUNT", kTenantAnswer);
   if (!count) return count.error();
   after["attack"] = json::parse(*count);

@@ -19,7 +19,7 @@ constexpr Nanos kLastAnswers = std::chrono::seconds(6);  // more than a request 
 constexpr std::uint32_t kAgentsPerScope = 100;
 constexpr double kRatePart = 0.01;        // of the agents that die each second
 constexpr rlim_t kOtherDescriptors = 64;  // beside a socket for each agent
-constexpr double kBusyCores = 0.9;        // of this thread: it was the bottleneck
+constexpr double kBusyCores = 0.9;        // of this process: more makes it the bottleneck
 constexpr Nanos kLagMost = std::chrono::milliseconds(20);
 
 double ms_of(double nanos) { return nanos / 1e6; }
@@ -62,9 +62,15 @@ Status allow_descriptors(std::uint32_t agents) {
 
 json latency_of(const Latency& latency) {
   const auto max = static_cast<double>(latency.max.count());
-  // The middle of a bucket may lie above all that is in it.
+  // The middle of a bucket may be larger than every value in it.
   const auto part = [&](double q) { return ms_of(std::min(latency.values.quantile(q), max)); };
   return {{"p50", part(0.5)}, {"p99", part(0.99)}, {"p999", part(0.999)}, {"max", ms_of(max)}};
+}
+
+json requests_of(const Latency& from_due, const Latency& from_sent) {
+  return {{"count", from_due.values.count()},
+          {"from_due_ms", latency_of(from_due)},
+          {"from_sent_ms", latency_of(from_sent)}};
 }
 
 json processes_of(const CtrlUsed::Span& span, std::size_t processes, double seconds, double answers) {
@@ -80,7 +86,7 @@ json processes_of(const CtrlUsed::Span& span, std::size_t processes, double seco
 json generator_of(const CtrlUsed& used, const CtrlLoad::Figures& figures) {
   const auto answers = static_cast<double>(figures.answers);
   const double cores = used.own_cpu / used.seconds;
-  // Also of what is not measured but judged: the deaths that are heard of at the end.
+  // The lag of the whole run counts, because deaths are judged at its end, too.
   const double lag_p99 = std::max(figures.lag.values.quantile(0.99), figures.lag_ever.values.quantile(0.99));
   return {{"cpu_cores", cores},
           {"cpu_us_per_request", answers > 0 ? used.own_cpu * 1e6 / answers : 0},
@@ -120,13 +126,14 @@ Status CtrlMeasurement::ramp() {
   SLIME_TRY(load_.run(end, [this] { return load_.registered() == run_.load.agents || gone(); }));
   SLIME_TRY(server_.alive());
   if (load_.registered() == run_.load.agents) return check_ttl();
+  const CtrlLoad::Figures& figures = load_.figures();
   return {Code::kDeadlineExceeded,
           str("only ", load_.registered(), " of ", run_.load.agents, " agents could register at ",
-              server_.urls()[0], "; errors: ", json(load_.figures().errors).dump(),
-              ", broken connections: ", load_.figures().reconnects)};
+              server_.urls()[0], "; errors: ", json(figures.errors).dump(),
+              ", broken connections: ", figures.reconnects)};
 }
 
-// Deaths are judged by the TTL of the options, so the server must have the same.
+// The options' TTL judges the deaths, so the server must have it, too.
 Status CtrlMeasurement::check_ttl() const {
   const Nanos ttl = std::chrono::milliseconds(load_.figures().ttl_ms);
   if (ttl == std::chrono::floor<std::chrono::milliseconds>(run_.load.ttl)) return {};

@@ -6,19 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "bench/ctrl_bench.h"
+#include "bench/bench.h"
 #include "bench/ctrl_load.h"
 #include "bench/ctrl_server.h"
 
-// The phases that the measurements of nanoctrl share, and their figures as JSON.
+// The phases of a measurement of nanoctrl, and figures as JSON.
 namespace slime::bench {
 
 inline constexpr Nanos kDeathSlack =
-    std::chrono::seconds(1);  // nanoctrl looks for ended leases once a second at least
+    std::chrono::seconds(1);  // nanoctrl looks for ended leases at least once a second
 
 inline double seconds_of(Nanos span) { return std::chrono::duration<double>(span).count(); }
 
-// One measurement with everything said.
+// One measurement, with defaults filled in.
 struct CtrlRun {
   LoadOptions load;
   double rate = 0;
@@ -27,10 +27,11 @@ struct CtrlRun {
 
 CtrlRun run_of(const CtrlOptions& options, std::uint32_t agents);
 
-// A socket for each agent, here and in the server, which inherits the limit.
+// Raises the limit of open files: a socket for each agent, here and in the server, which inherits
+// it.
 Status allow_descriptors(std::uint32_t agents);
 
-// Processor time and memory that the processes used in the measured time.
+// Use of the processes in the measured time.
 struct CtrlUsed {
   double seconds = 0;
   double own_cpu = 0;
@@ -46,9 +47,11 @@ nlohmann::json latency_of(const Latency& latency);
 nlohmann::json processes_of(const CtrlUsed::Span& span, std::size_t processes, double seconds,
                             double answers);
 nlohmann::json generator_of(const CtrlUsed& used, const CtrlLoad::Figures& figures);
+// Returns the count and the latencies of one kind of request.
+nlohmann::json requests_of(const Latency& from_due, const Latency& from_sent);
 
-// The phases of one measurement, each told on stderr: they take minutes. All that it is given outlives it.
-// Thread: one.
+// The phases of one measurement. Writes each to stderr, because they take minutes. The arguments
+// outlive it. Thread: one.
 class CtrlMeasurement {
  public:
   CtrlMeasurement(const CtrlRun& run, const CtrlServer& server, CtrlLoad& load)
@@ -56,11 +59,11 @@ class CtrlMeasurement {
 
   // All agents register.
   Status ramp();
-  // Works for so long without counting.
+  // Waits for `span` without counting.
   Status pass(Nanos span);
-  // Works for so long, and what is due in it counts. `what` is for the line on stderr.
+  // Counts the requests that are due in the next `seconds`. `what` is for stderr.
   Result<CtrlUsed> window(double seconds, const std::string& what);
-  // Nobody dies any more, and who lives hears of those that did.
+  // Stops the deaths, and waits until all agents have heard of them.
   Status hear_of_the_last();
   void say(const std::string& text) const;
 

@@ -13,10 +13,10 @@ constexpr const char* kRegion = "bench";
 
 }  // namespace
 
-// Used again once it has completed, which may be after the peer has answered.
+// Reused after completion, which may be later than the peer's answer.
 class Direct::Notification final : public transport::Operation {
  public:
-  void complete(Status) noexcept override {}  // a broken connection ends the measurement by itself
+  void complete(Status) noexcept override {}  // a broken connection ends the measurement
   transport::Copy copy;
   std::uint32_t imm = 0;
   bool waits = false;

@@ -16,32 +16,33 @@
 
 namespace slime::bench {
 
-// One end without an agent: a device, a port, a loop that its caller drives, channels over what connects, and
-// one region that peers find by the name "bench". Thread: one.
+// One end without an agent: a device, a port, a loop that its caller drives, a channel for each
+// connection, and one region with the name "bench". Thread: one.
 class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
  public:
-  // `region_bytes` of memory for peers to read and write.
+  // Peers may read and write `region_bytes` of memory.
   static Result<std::unique_ptr<Direct>> create(const Options& options, std::string name,
                                                 std::uint64_t region_bytes);
   ~Direct();
 
-  // The service "bench" with the method "echo", on a free port of loopback, or of the device's address.
+  // Serves "bench" with the method "echo" on a free port of loopback, or of the device's address.
   Status serve();
   [[nodiscard]] std::string address() const { return listener_->address(); }
-  // Waits until a message went both ways.
+  // Connects, and waits until a message went both ways.
   Status connect(const std::string& address);
 
   [[nodiscard]] transport::Loop& loop() { return *loop_; }
   [[nodiscard]] transport::Device& device() { return *device_; }
   [[nodiscard]] transport::MemoryRegion& region() { return region_; }
-  // Of the one peer, after connect().
+  // The channel to the one peer, after connect().
   [[nodiscard]] rpc::Channel& channel() { return *channels_.front(); }
   Result<transport::RemoteRegion> peer_region();
-  // A write with an immediate. While the peer has no credit for it, it waits.
+  // Writes with an immediate, as soon as the peer gives credit.
   Status notify(const transport::Copy& copy, std::uint32_t imm);
-  // Called on the loop for each notification.
+  // Calls `handler` on the loop for each notification.
   void on_imm(std::function<void(std::uint32_t)> handler) { imm_handler_ = std::move(handler); }
-  // Writes the first `bytes` of the region back, with the same immediate, for each notification that comes.
+  // Answers each notification: writes the first `bytes` of the region back, with the same
+  // immediate.
   void answer_notifications(std::uint64_t bytes);
 
  private:

@@ -18,11 +18,11 @@ using nlohmann::json;
 
 constexpr Nanos kLimitAnswer = std::chrono::minutes(10);
 
-// What the clients of one run did together.
+// The sums over the clients of one run.
 struct Totals {
   Histogram latency;
   double ops_per_s = 0;
-  double least_ops_per_s = 0;  // of a client
+  double least_ops_per_s = 0;  // of the slowest client
   double cpu = 0;
   double operations = 0;
   double work_requests = 0;
@@ -72,7 +72,7 @@ Result<Usage> server_usage(Child& server) {
   return out;
 }
 
-// The processes of one measurement: they live for all of its rounds.
+// The processes of one measurement, for all of its rounds.
 class Measurement {
  public:
   explicit Measurement(const Options& options) : options_(options) {}
@@ -91,11 +91,11 @@ class Measurement {
   const Options options_;
   std::vector<Child> server_;  // one
   std::vector<Child> clients_;
-  const json machine_ = machine_facts();  // before anything loads it
+  const json machine_ = machine_facts();  // before the measurement loads the machine
   std::string provider_;                  // of the connections
   Limit limit_;
   Figures figures_;
-  std::vector<double> alone_;  // several clients: ops/s of one of them while the others wait
+  std::vector<double> alone_;  // several clients: ops/s of the first client alone
   bool verified_ = true;
 };
 
@@ -124,7 +124,7 @@ Status Measurement::start() {
   return {};
 }
 
-// The first `count` clients, at the same time.
+// Runs the first `count` clients at the same time.
 Result<Totals> Measurement::run_clients(std::size_t count) {
   const Nanos longest = to_nanos(options_.seconds) + kAnswer;
   auto before = server_usage(server_[0]);
@@ -147,9 +147,10 @@ void Measurement::add_figures(const Totals& totals) {
   const double bytes = bytes_of_operation();
   const double gib = totals.operations * bytes / static_cast<double>(1 << 30);
   const auto each = [&totals](double of_all) { return of_all / totals.operations; };
-  figures_.add("p50_us", totals.latency.quantile(0.5) / 1000);
-  figures_.add("p99_us", totals.latency.quantile(0.99) / 1000);
-  figures_.add("p999_us", totals.latency.quantile(0.999) / 1000);
+  const double nanos_per_us = options_.bench == "notify" ? 2000 : 1000;  // half of a round trip
+  figures_.add("p50_us", totals.latency.quantile(0.5) / nanos_per_us);
+  figures_.add("p99_us", totals.latency.quantile(0.99) / nanos_per_us);
+  figures_.add("p999_us", totals.latency.quantile(0.999) / nanos_per_us);
   figures_.add("ops_per_s", totals.ops_per_s);
   figures_.add("gb_per_s", totals.ops_per_s * bytes / 1e9);
   figures_.add("cpu_s_per_gib", totals.cpu / gib);

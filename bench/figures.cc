@@ -15,7 +15,8 @@ double median(std::vector<double> values) {
 
 void Figures::add_limit(double value, const std::string& variant) { limits_[variant].push_back(value); }
 
-// By its median over the rounds, as everything: the best one of each round would be the luckiest of many.
+// Returns the variant with the best median over the rounds. The best value of each round would be
+// the luckiest of many.
 const std::pair<const std::string, std::vector<double>>& Figures::best(const Limit& limit) const {
   return *std::max_element(limits_.begin(), limits_.end(), [&limit](const auto& a, const auto& b) {
     const double difference = median(a.second) - median(b.second);

@@ -8,8 +8,8 @@
 
 namespace slime::bench {
 
-// Latencies in nanoseconds in buckets of at most 1/64 relative width: small enough to send from the processes
-// that measured to the one that reports, exact enough for a p99.9. Thread: one.
+// Latencies in nanoseconds, in buckets of at most 1/64 relative width: small enough to send to the
+// reporting process, exact enough for a p99.9. Thread: one.
 class Histogram {
  public:
   void add(std::uint64_t nanos) {
@@ -21,7 +21,7 @@ class Histogram {
     count_ += other.count_;
   }
   [[nodiscard]] std::uint64_t count() const { return count_; }
-  // The middle of the bucket that holds the q-th part (0 to 1), in nanoseconds; 0 when empty.
+  // Returns the middle of the bucket with the q-quantile (0 to 1), in nanoseconds; 0 if empty.
   [[nodiscard]] double quantile(double q) const {
     if (count_ == 0) return 0;
     const auto rank = static_cast<std::uint64_t>(q * static_cast<double>(count_ - 1)) + 1;
@@ -32,7 +32,7 @@ class Histogram {
     }
     return 0;
   }
-  // "index:count index:count ...", and back; false for anything else.
+  // Encodes as "index:count index:count ...". decode() adds such a text; false for any other text.
   [[nodiscard]] std::string encode() const;
   bool decode(std::string_view text);
 

@@ -1,7 +1,4 @@
-#include "bench/idle.h"
-
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +7,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/str.h"
+#include "bench/bench.h"
 #include "bench/figures.h"
 #include "bench/process.h"
 #include "bench/shared.h"
@@ -17,23 +15,13 @@
 namespace slime::bench {
 namespace {
 
-constexpr Nanos kSettle = std::chrono::seconds(1);  // credits go back, timers of the connecting end
+constexpr Nanos kSettle = std::chrono::seconds(1);  // credits return, timers of the connecting end
 
-// What one agent is meant to stay under.
+// The bar of one peer.
 constexpr double kPssBarKib = 64;
 
-// This process's share of the pages that it has resident, in KiB: of what it shares with a peer, a half.
-double pss_kib() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  double kib = 0;
-  for (std::string word; rollup >> word;) {
-    if (word == "Pss:") {
-      rollup >> kib;
-      break;
-    }
-  }
-  return kib;
-}
+// Returns this process's share of its resident pages, in KiB: half of a page shared with a peer.
+double pss_kib() { return number_in("/proc/self/smaps_rollup", "Pss:"); }
 
 std::int64_t open_descriptors() {
   std::int64_t out = 0;
@@ -41,7 +29,7 @@ std::int64_t open_descriptors() {
   return out;
 }
 
-// Calls to each peer, one after the other.
+// Calls each peer, one after the other.
 Status call_all(PeerAgent& agent, const std::vector<std::string>& addresses, std::uint32_t calls) {
   const ByteVector payload(64);
   for (const std::string& address : addresses) {
@@ -56,7 +44,7 @@ Status call_all(PeerAgent& agent, const std::vector<std::string>& addresses, std
   return {};
 }
 
-// Nothing to wait for but the end of the span, or Ctrl-C: a command that does not come.
+// Waits for `span`, or until Ctrl-C.
 Status pass(Child& peers, Nanos span) {
   const auto line = peers.read_line(span);
   if (!line && line.error().code() == Code::kDeadlineExceeded) return {};

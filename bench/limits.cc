@@ -12,12 +12,12 @@
 namespace slime::bench {
 namespace {
 
-constexpr LimitKind kKinds[] = {LimitKind::kPingPong,  LimitKind::kRing,   LimitKind::kTcpEcho,
-                                LimitKind::kTcpStream, LimitKind::kMemcpy, LimitKind::kPlainMemcpy,
-                                LimitKind::kProcessVm};
+// By the values of LimitKind.
+constexpr std::string_view kWords[] = {"ping-pong", "ring",         "tcp-echo",  "tcp-stream",
+                                       "memcpy",    "plain-memcpy", "process-vm"};
 constexpr std::uint64_t kPingPongBytes = 64;
-constexpr double kPart = 0.5;        // of the time that the measurement has
-constexpr double kLeastSpan = 0.05;  // seconds, of each variant
+constexpr double kPart = 0.5;        // of the measurement's seconds
+constexpr double kLeastSpan = 0.05;  // seconds of each variant
 constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
 constexpr int kSocketBuffers[] = {0, 4 << 20};
 
@@ -32,23 +32,20 @@ Result<CommandWords> parse(const std::string& command) {
   std::string kind;
   CommandWords out;
   in >> kind >> out.variant >> out.argument;
-  for (const LimitKind each : kKinds) {
-    if (limit_word(each) == kind) {
-      out.kind = each;
-      return out;
-    }
-  }
-  return Status(Code::kInternal, str("no limit '", kind, "'"));
+  const auto* const word = std::find(std::begin(kWords), std::end(kWords), kind);
+  if (word == std::end(kWords)) return Status(Code::kInternal, str("no limit '", kind, "'"));
+  out.kind = static_cast<LimitKind>(word - std::begin(kWords));
+  return out;
 }
 
-// "12:34", as the server's word for two numbers.
+// Parses "12:34".
 std::pair<std::uint64_t, std::uint64_t> two_numbers(const std::string& text) {
   char* end = nullptr;
   const std::uint64_t first = std::strtoull(text.c_str(), &end, 10);
   return {first, *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 0};
 }
 
-// As Slime waits: a thread's loop is driven by the one that waits if there is only one thing to wait for.
+// Returns whether Slime spins: a waiting thread drives the loop while one operation is under way.
 bool spins(const Options& options) {
   return options.mode == "caller" || (options.inflight == 1 && options.clients == 1);
 }
@@ -66,49 +63,24 @@ TcpShape tcp_shape(const CommandWords& words, const Options& options) {
 }
 
 Limit block_limit(const Options& options, bool shared_memory) {
-  Limit out;
-  out.figure = "gb_per_s";
-  if (!shared_memory) {
-    out.kind = LimitKind::kTcpStream;
-    out.name = "raw TCP stream, best chunk and buffer";
-  } else if (options.memory == "foreign") {
-    out.kind = LimitKind::kProcessVm;
-    out.name =
-        options.operation == "write" ? "process_vm_writev, same blocks" : "process_vm_readv, same blocks";
-  } else if (options.cold) {
-    out.kind = LimitKind::kPlainMemcpy;
-    out.name = "memcpy of the C library, same cold blocks, one core";
-  } else if (options.bench == "blocks") {
-    out.kind = LimitKind::kPlainMemcpy;
-    out.name = "memcpy of the C library, same list of blocks";
-  } else {
-    out.kind = LimitKind::kMemcpy;
-    out.name = "memcpy, best of the C library and non-temporal, same hot blocks";
+  const auto limit = [](LimitKind kind, std::string name) {
+    return Limit{.kind = kind, .name = std::move(name), .figure = "gb_per_s"};
+  };
+  if (!shared_memory) return limit(LimitKind::kTcpStream, "raw TCP stream, best chunk and buffer");
+  if (options.memory == "foreign") {
+    const char* const call = options.operation == "write" ? "process_vm_writev" : "process_vm_readv";
+    return limit(LimitKind::kProcessVm, str(call, ", same blocks"));
   }
-  return out;
+  if (options.cold)
+    return limit(LimitKind::kPlainMemcpy, "memcpy of the C library, same cold blocks, one core");
+  if (options.bench == "blocks")
+    return limit(LimitKind::kPlainMemcpy, "memcpy of the C library, same list of blocks");
+  return limit(LimitKind::kMemcpy, "memcpy, best of the C library and non-temporal, same hot blocks");
 }
 
 }  // namespace
 
-std::string_view limit_word(LimitKind kind) {
-  switch (kind) {
-    case LimitKind::kPingPong:
-      return "ping-pong";
-    case LimitKind::kRing:
-      return "ring";
-    case LimitKind::kTcpEcho:
-      return "tcp-echo";
-    case LimitKind::kTcpStream:
-      return "tcp-stream";
-    case LimitKind::kMemcpy:
-      return "memcpy";
-    case LimitKind::kPlainMemcpy:
-      return "plain-memcpy";
-    case LimitKind::kProcessVm:
-      return "process-vm";
-  }
-  return "";
-}
+std::string_view limit_word(LimitKind kind) { return kWords[static_cast<std::size_t>(kind)]; }
 
 Limit choose_limit(const Options& options, std::string_view provider) {
   const bool shared_memory = provider == "shm";
@@ -117,7 +89,7 @@ Limit choose_limit(const Options& options, std::string_view provider) {
   const std::string_view wait = spins(options) ? "spinning" : "blocked";
   Limit out;
   if (options.inflight == 1 && options.clients == 1) {
-    // What fits a line or two costs what the lines cost; above that the bytes count.
+    // A message of one or two cache lines costs their transfer; of a larger one the bytes count.
     const bool lines = options.size <= kPingPongBytes;
     out.kind = !shared_memory ? LimitKind::kTcpEcho : lines ? LimitKind::kPingPong : LimitKind::kRing;
     out.figure = "p50_us";
@@ -157,7 +129,7 @@ Result<std::string> LimitServer::share_ring(const RingShape& shape) {
   if (!memory) return std::move(memory).error();
   const std::string word = str(getpid(), ":", memory->fd());
   busy_->fetch_add(1);
-  // Detached: it ends when the other side says so, or with the process, which lives for one measurement.
+  // Detached: ends when the other side ends, or with the process, which lives for one measurement.
   std::thread([pages = std::move(*memory), shape, busy = busy_] {
     serve_ring(pages, shape);
     busy->fetch_sub(1);

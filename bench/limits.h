@@ -7,21 +7,21 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bench/blocks.h"
 #include "bench/options.h"
 #include "bench/pages.h"
 #include "bench/process.h"
 #include "bench/raw.h"
+#include "bench/raw_copy.h"
 
 namespace slime::bench {
 
-// What a figure is set against: the same work without Slime, by the same two processes and in the same run.
+// The same work without Slime, by the same two processes and in the same run.
 enum class LimitKind : std::uint8_t {
   kPingPong,     // two cache lines between two processes
-  kRing,         // messages through shared memory, as many under way
+  kRing,         // messages through shared memory
   kTcpEcho,      // windows of messages over one TCP connection
   kTcpStream,    // bytes over one TCP connection
-  kMemcpy,       // the same blocks, by the best copy there is
+  kMemcpy,       // the same blocks, by the best of several copies
   kPlainMemcpy,  // the same blocks, by the C library's memcpy
   kProcessVm,    // the same blocks, by process_vm_readv or writev
 };
@@ -29,26 +29,25 @@ enum class LimitKind : std::uint8_t {
 struct Limit {
   LimitKind kind{};
   std::string name;
-  std::string figure;  // of the report that it belongs to: "p50_us", "ops_per_s", "gb_per_s"
+  std::string figure;  // the figure that it limits: "p50_us", "ops_per_s", "gb_per_s"
   bool less_is_better = false;
-  double scale = 1;  // what is measured times this is the limit
+  double scale = 1;  // the limit is the measured value times this
 };
 
-// By what is compared: what went through shared memory has the limits of shared memory. `provider` is that of
-// the connection.
+// Returns the limit of a measurement over a connection of `provider`: of shared memory for shm, of
+// TCP for all others.
 Limit choose_limit(const Options& options, std::string_view provider);
-// Ways to do the same; the best one counts. A word each.
+// Returns the ways to measure the limit, a word each; the best value counts.
 std::vector<std::string> limit_variants(LimitKind kind, const Options& options);
 std::string_view limit_word(LimitKind kind);
 
-// One side of a limit, in the process of a measurement. Spoken to by the driver: "<kind> <variant>" to the
-// server, whose answer is a word; this too behind it to the client, whose answer is the value. Thread: one,
-// but for pause_while_busy().
+// The server's side of a limit. prepare() takes "<kind> <variant>" and returns a word, which the
+// client's side takes behind the command. Thread: one, except for pause_while_busy() and busy().
 class LimitServer {
  public:
   explicit LimitServer(const Options& options) : options_(options) {}
   Result<std::string> prepare(const std::string& command);
-  // Returns when nobody is served: a thread that waits in the meantime takes no core from it.
+  // Returns when no client is served, so that the calling thread takes no core from the limit.
   void pause_while_busy() const;
   [[nodiscard]] bool busy() const { return busy_->load() != 0; }
 
@@ -59,6 +58,7 @@ class LimitServer {
   Pages foreign_;
 };
 
+// The client's side: measure() takes "<kind> <variant> <word>" and returns the value. Thread: one.
 class LimitClient {
  public:
   explicit LimitClient(const Options& options) : options_(options) {}
@@ -73,12 +73,12 @@ class LimitClient {
   Pages remote_;
 };
 
-// The value of each variant. `server` has a LimitServer that takes "RAW <command>";
-// `measure` is the client's side: gets a command, returns a value.
 struct LimitValue {
   double value = 0;
   std::string variant;
 };
+// Measures each variant. The LimitServer of `server` answers "RAW <command>"; `measure` is the
+// client's side.
 Result<std::vector<LimitValue>> measure_limit(
     const Limit& limit, const Options& options, Child& server,
     const std::function<Result<double>(const std::string& command)>& measure);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/str.h"
-#include "bench/all.h"
+#include "bench/bench.h"
 
 namespace slime::bench {
 namespace {
@@ -16,12 +16,12 @@ class Table {
   Table(std::string provider, const AllOptions& options)
       : provider_(std::move(provider)), options_(options) {}
 
-  // With --seconds and --rounds.
+  // Adds a line with --seconds and --rounds.
   void add(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--seconds", options_.quick ? "0.1" : str(options_.seconds)});
     add_rounds(std::move(group), name, std::move(title), std::move(words));
   }
-  // The same, with time to get warm.
+  // Adds a line with --warmup, too.
   void add_warm(std::string group, const std::string& name, std::string title, Words words) {
     words.insert(words.end(), {"--warmup", options_.quick ? "0.05" : "0.3"});
     add(std::move(group), name, std::move(title), std::move(words));
@@ -43,7 +43,7 @@ class Table {
   std::vector<Line> lines_;
 };
 
-// Below agents, where callers drive the loop; and through them.
+// Below agents, where callers drive the loop; and through agents.
 constexpr std::array kFaces = {"channel", "peer"};
 
 std::string way(const std::string& face) { return face == "peer" ? ", through agents" : ""; }
@@ -57,7 +57,7 @@ void add_calls(Table& table) {
                    {"rpc", "--mode", "caller", "--face", face});
     table.add_warm("calls", name_of("rpc-64-caller-64", face), "64 B, 64 in flight, spinning" + way(face),
                    {"rpc", "--mode", "caller", "--face", face, "--inflight", "64"});
-    // The scheduler needs seconds to give nine processes the same of two processors.
+    // The scheduler needs seconds to share two processors evenly among nine processes.
     table.add_rounds("calls", name_of("rpc-64-caller-8x16", face),
                      "64 B, 8 client processes, 16 in flight each, spinning" + way(face),
                      {"rpc", "--mode", "caller", "--face", face, "--inflight", "16", "--clients", "8",

@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "bench/figures.h"
+#include "bench/process.h"
 
 namespace slime::bench {
 namespace {
@@ -29,20 +30,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-double memory_gib() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string word;
-  double kib = 0;
-  while (meminfo >> word) {
-    if (word == "MemTotal:") {
-      meminfo >> kib;
-      break;
-    }
-  }
-  return kib / (1 << 20);
-}
-
-// "L1 Data 32K", "L2 Unified 2048K", ... of the first core.
+// Returns "L1 Data 32K", "L2 Unified 2048K", ... of the first core.
 json caches() {
   json out = json::array();
   const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index";
@@ -76,7 +64,7 @@ json machine_facts() {
           {"cores", std::thread::hardware_concurrency()},
           {"siblings", first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")},
           {"caches", caches()},
-          {"memory_gib", memory_gib()},
+          {"memory_gib", number_in("/proc/meminfo", "MemTotal:") / (1 << 20)},
           {"kernel", name.release},
           {"arch", name.machine},
           {"load", load},

@@ -8,7 +8,7 @@
 
 namespace slime::bench {
 
-// One measurement; the flags of `slime bench`.
+// The flags of `slime bench rpc`, `bulk`, `blocks` and `notify`.
 struct Options {
   std::string bench = "rpc";        // rpc, bulk, blocks, notify
   std::string face = "peer";        // peer: agents; channel: a Channel and its endpoint, which callers drive
@@ -17,20 +17,20 @@ struct Options {
   std::string operation = "write";  // bulk, blocks: write, read
   std::uint64_t size = 64;          // bytes of a request and of its reply; of one block
   std::uint32_t count = 1;          // blocks of one operation
-  std::string memory = "slime";     // bulk: slime: allocated by it; foreign: the program's own, registered
-  bool cold = false;                // bulk: random blocks of two pools, none twice before each came once
+  std::string memory = "slime";     // bulk: slime: Slime's; foreign: the program's own, registered
+  bool cold = false;                // bulk: random blocks of two pools, each once before any repeats
   std::uint64_t pool_bytes = std::uint64_t{512} << 20;  // cold: of each side
-  bool adjacent = false;                                // blocks: one behind the other; else with gaps
+  bool adjacent = false;                                // blocks: without gaps
   std::uint32_t inflight = 1;                           // of each client
   std::uint32_t clients = 1;                            // processes
   double seconds = 3;
   double warmup_seconds = 0.3;
-  std::uint32_t rounds = 1;  // each measures and then looks at the limit: not a flag of children
+  std::uint32_t rounds = 1;  // of measurement and limit; no flag of children
 
   [[nodiscard]] bool moves_blocks() const { return bench == "bulk" || bench == "blocks"; }
   [[nodiscard]] bool scattered() const { return bench == "blocks" && !adjacent; }
   [[nodiscard]] Status validate() const;
-  // The flags that make the same options in a child, and back from main's.
+  // Returns the flags that make the same options in a child.
   [[nodiscard]] std::vector<std::string> to_arguments() const;
 };
 

@@ -26,8 +26,8 @@ Result<Pages> Pages::map(int fd, std::size_t bytes) {
 
 Result<Pages> Pages::create(std::size_t bytes) {
   auto out = map(-1, bytes);
-  // Reading a page that nobody wrote finds the one page of zeros, which is always in the cache; and some
-  // processors store lines of zeros twice as fast as others.
+  // All unwritten pages are one page of zeros, which stays in the cache; and some processors store
+  // lines of zeros twice as fast as others.
   if (out) Rng(kSeed).fill(MutableBytes(out->data_, bytes));
   return out;
 }

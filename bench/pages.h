@@ -7,14 +7,14 @@
 
 namespace slime::bench {
 
-// Memory from the kernel, whole pages, all of them touched: not Slime's, as an application's own is. Or
-// shared: a memfd, which another process maps through /proc. Movable. Thread: any.
+// Memory of the program's own: whole pages, all touched. Shared memory is a memfd, which another
+// process maps through /proc. Movable. Thread: any.
 class Pages {
  public:
-  // kResourceExhausted when the machine has not that much.
+  // kResourceExhausted when the machine lacks the memory.
   static Result<Pages> create(std::size_t bytes);
   static Result<Pages> create_shared(std::size_t bytes);
-  // The memory behind descriptor `fd` of process `pid`.
+  // Maps the memory of descriptor `fd` of process `pid`.
   static Result<Pages> open_shared(int pid, int fd, std::size_t bytes);
   Pages() = default;
   Pages(Pages&& other) noexcept;

@@ -1,64 +1,47 @@
-// What is measured through agents: the public face of Peer.
+// Loads through agents: the public face of Peer.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "agent/peer_agent.h"
 #include "base/random.h"
-#include "bench/blocks.h"
 #include "bench/load.h"
 #include "bench/process.h"
+#include "bench/raw_copy.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
 namespace {
 
-// Keeps `inflight` operations of start(slot) under way for `span`, waits for them in order, and gives each
-// outcome to check(slot, result).
+// Waits for `futures` of start(i), and gives each result to check(i, result).
 template <class T, class Start, class Check>
-Status load(std::uint32_t inflight, Nanos span, Outcome& out, Start start, Check check) {
-  struct Slot {
-    TimePoint started;
-    Future<T> future;
-  };
-  std::vector<Slot> slots(inflight);
-  const double cpu_before = cpu_seconds();
-  const std::uint64_t faults_before = page_faults();
-  const TimePoint begin = steady_clock().now();
-  for (std::uint32_t i = 0; i < inflight; ++i) slots[i] = {begin, start(i)};
-  TimePoint now = begin;
-  std::uint32_t live = inflight;
-  for (std::uint32_t i = 0; live > 0; i = (i + 1) % inflight) {
-    if (!slots[i].future.valid()) continue;
-    Result<T> result = slots[i].future.wait();
-    now = steady_clock().now();
-    if (!result) return std::move(result).error();
-    out.latency.add(static_cast<std::uint64_t>((now - slots[i].started).count()));
-    ++out.operations;
-    out.verified = check(i, *result) && out.verified;
-    if (now - begin < span && !interrupted()) {
-      slots[i].started = steady_clock().now();  // the check above is no part of an operation
-      slots[i].future = start(i);
-    } else {
-      slots[i].future = {};
-      --live;
-    }
-  }
-  out.seconds = std::chrono::duration<double>(now - begin).count();
-  out.cpu = cpu_seconds() - cpu_before;
-  out.faults = page_faults() - faults_before;
-  return {};
+Status load(std::uint32_t inflight, Nanos span, Outcome& out, bool checks, Start start, Check check) {
+  std::vector<Future<T>> futures(inflight);
+  std::optional<Result<T>> result;
+  return keep_under_way(
+      inflight, span, out, checks,
+      [&](std::uint32_t i) {
+        futures[i] = start(i);
+        return Status();
+      },
+      [&](std::uint32_t i) { return result.emplace(futures[i].wait()).status(); },
+      [&](std::uint32_t i) {
+        const bool right = check(i, **result);
+        result.reset();
+        return right;
+      });
 }
 
 class Calls final : public Load {
  public:
-  // A different payload for each slot, so that a reply to another call shows.
+  // Each slot has its own payload, so that the reply of another call is found to be wrong.
   Calls(Peer peer, const Options& options)
       : peer_(std::move(peer)), payloads_(options.inflight, ByteVector(options.size)) {
     for (std::uint32_t i = 0; i < options.inflight; ++i) Rng(kSeed + i).fill(payloads_[i]);
   }
   Status run(Nanos span, Outcome& out) override {
     return load<ByteVector>(
-        static_cast<std::uint32_t>(payloads_.size()), span, out,
+        static_cast<std::uint32_t>(payloads_.size()), span, out, true,
         [&](std::uint32_t i) { return peer_.call<ByteVector>("bench", "echo", payloads_[i]); },
         [&](std::uint32_t i, const ByteVector& reply) { return same_bytes(reply, payloads_[i]); });
   }
@@ -68,7 +51,7 @@ class Calls final : public Load {
   std::vector<ByteVector> payloads_;
 };
 
-// Blocks of one client in its own part of the server's region, or all over it when they are cold.
+// Blocks in the client's own part of the server's region; cold ones in the whole region.
 class Bulk final : public Load {
  public:
   static Result<std::unique_ptr<Load>> create(PeerAgent& agent, Peer peer, const Options& options,
@@ -84,7 +67,7 @@ class Bulk final : public Load {
     return std::unique_ptr<Load>(std::move(out));
   }
 
-  // Cold blocks: each one once, whatever the time. What is mapped or touched for the first time costs more.
+  // Moves each cold block once, for as long as that takes.
   Status warm_up(Nanos span) override {
     Outcome unused;
     SLIME_TRY(run(span, unused));
@@ -100,7 +83,7 @@ class Bulk final : public Load {
   Status run(Nanos span, Outcome& out) override {
     seen_.assign(blocks_.size(), false);
     SLIME_TRY(load<None>(
-        options_.inflight, span, out,
+        options_.inflight, span, out, false,
         [this](std::uint32_t i) {
           const std::size_t first = options_.cold ? next() : std::size_t{i} * options_.count;
           seen_[first] = true;
@@ -113,8 +96,8 @@ class Bulk final : public Load {
     return {};
   }
 
-  // Reads of hot blocks: what came is what the server holds. Else bytes that were never there before come
-  // back as they were sent.
+  // Compares reads of hot blocks with the server's bytes. Otherwise writes new bytes, reads them
+  // back and compares.
   Result<bool> verify() override {
     if (options_.cold) return verify_cold();
     ByteVector expected(region_bytes(options_));
@@ -141,7 +124,7 @@ class Bulk final : public Load {
         base_(index * region_bytes(options)),
         blocks_(block_list(options)) {}
 
-  // The first block of the operation that is next in a list which is gone round and round.
+  // Returns the first block of the next operation; the list repeats.
   std::size_t next() {
     const std::size_t out = cursor_;
     cursor_ = cursor_ + options_.count < blocks_.size() ? cursor_ + options_.count : 0;

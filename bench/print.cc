@@ -1,4 +1,4 @@
-// A report as a table for people, on a terminal.
+// A report as a table for a terminal.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ std::string cell(const json& value) {
   return value.is_number_float() ? short_number(value.get<double>()) : value.dump();
 }
 
-// The least and the largest of the rounds, by figure; a limit has one figure.
+// Returns the least and the largest round by figure; a limit has one figure.
 json spreads_of(const json& object) {
   json out = object.value("spread", json::object());
   if (out.is_array()) return {{"value", out}};
@@ -33,8 +33,8 @@ json spreads_of(const json& object) {
   return out;
 }
 
-// Adds a row for each value of an object, by the names of what it lies in: "limit.value". A figure
-// with a spread is told with the least and the largest of its rounds.
+// Adds a row for each value of an object, with its path as the name: "limit.value". A figure with a
+// spread shows its least and largest round.
 void add_rows(const json& object, const std::string& prefix, const json& spread, Rows& rows) {
   for (const auto& [key, value] : object.items()) {
     if (key == "machine" || key == "spread" || key == "ratio_spread" || value.is_null()) continue;

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <utility>
 
@@ -61,10 +62,10 @@ Result<Child> Child::start(const std::vector<std::string>& arguments, const std:
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
-    setpgid(0, 0);  // Ctrl-C goes to the parent, which ends us in order
+    setpgid(0, 0);  // Ctrl-C goes to the parent, which ends this process in order
     dup2(child_in.get(), 0);
     dup2(child_out.get(), 1);
-    execv(program.c_str(), argv.data());
+    execvp(program.c_str(), argv.data());
     _exit(127);
   }
   return Child(pid, end_signal, std::move(in), std::move(out));
@@ -80,7 +81,7 @@ Child::Child(Child&& other) noexcept
 Child::~Child() {
   if (pid_ < 0) return;
   in_.reset();  // the child reads the end of its stdin
-  // It may be measuring, and then it does not read for a while: nobody waits for that figure any more.
+  // A child that measures does not read for a while, and its figure is not needed any more.
   if (interrupted()) kill(pid_, SIGTERM);
   if (end_signal_ != 0) kill(pid_, end_signal_);
   const TimePoint end = steady_clock().now() + kChildEnds;
@@ -92,7 +93,7 @@ Child::~Child() {
     pollfd wait{.fd = out_.get(), .events = 0, .revents = 0};
     ::poll(&wait, 1, 10);
     if ((wait.revents & (POLLHUP | POLLERR)) != 0) {
-      // Its stdout is closed: it is about to end, so this wait is short.
+      // The child has closed its stdout and is about to end, so this wait is short.
       if (waitpid(pid_, &status, 0) == pid_) return;
     }
   }
@@ -188,6 +189,18 @@ std::uint64_t page_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_minflt);
+}
+
+double number_in(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  double out = 0;
+  for (std::string word; file >> word;) {
+    if (word == key) {
+      file >> out;
+      break;
+    }
+  }
+  return out;
 }
 
 }  // namespace slime::bench

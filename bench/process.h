@@ -13,13 +13,13 @@
 
 namespace slime::bench {
 
-// A program, most often this one again, in a process of its own, spoken to in lines over its stdin and
-// stdout. The child ends when its stdin does, or by a signal that it wants; the kernel kills it when we die;
-// destroying this ends it and waits for it. Thread: one.
+// A program, usually this one again, in a process of its own. Speaks to it in lines over stdin and
+// stdout. The child ends when its stdin ends, or by a signal; the kernel kills it when this process
+// dies. Destroying this ends the child and waits for it. Thread: one.
 class Child {
  public:
-  // Runs the program with these arguments, which come after its name. `end_signal` is what it ends by, 0 when
-  // it ends with its stdin.
+  // Runs the program, which is searched in PATH if it has no slash. The arguments come after its
+  // name. `end_signal` ends the child; 0: the end of its stdin does.
   static Result<Child> start(const std::vector<std::string>& arguments,
                              const std::string& program = "/proc/self/exe", int end_signal = 0);
   Child(Child&& other) noexcept;
@@ -27,18 +27,18 @@ class Child {
   ~Child();
 
   Status write_line(std::string_view line);
-  // The next line without its end; kUnavailable when the child ended, kDeadlineExceeded, kCancelled on
-  // Ctrl-C.
+  // Returns the next line without its end. kUnavailable when the child ended, kDeadlineExceeded,
+  // kCancelled on Ctrl-C.
   Result<std::string> read_line(Nanos timeout);
-  // The next line, which begins with `word` and a space; the rest of it. kInternal with the child's own text
-  // when it says "ERROR ...".
+  // Reads a line that begins with `word` and a space, and returns its rest. kInternal with the
+  // child's own text when the line is "ERROR ...".
   Result<std::string> expect(std::string_view word, Nanos timeout);
-  // Writes a command and reads the answer, which begins with `word`.
+  // Writes a command and reads the answer as expect() does.
   Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout);
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // Whether read_line() has something to do.
+  // Returns whether read_line() has something to read.
   [[nodiscard]] bool readable() const;
-  // Whether it has closed its stdout, as a process does that ends.
+  // Returns whether the child has closed its stdout, as a process does that ends.
   [[nodiscard]] bool ended() const;
 
  private:
@@ -51,17 +51,20 @@ class Child {
   std::string buffer_;
 };
 
-// The other end: a line from stdin, nothing at its end. Blocks.
+// Reads a line from stdin; nothing at the end of stdin. Blocks.
 std::optional<std::string> read_command();
-// A line to stdout, flushed.
+// Writes a line to stdout, and flushes it.
 void answer(std::string_view line);
 
-// User and system CPU seconds of this process so far.
+// Returns the user and system CPU seconds of this process so far.
 double cpu_seconds();
-// Pages that the kernel gave to this process so far without a disk.
+// Returns the pages that the kernel gave to this process so far without a disk.
 std::uint64_t page_faults();
 
-// Makes SIGINT and SIGTERM set a flag that read_line and the runs look at.
+// Returns the number after the word `key` in a file of /proc, 0 if there is none.
+double number_in(const std::string& path, std::string_view key);
+
+// Makes SIGINT and SIGTERM set a flag, which read_line() and the measurements read.
 void install_interrupt_flag();
 [[nodiscard]] bool interrupted();
 

@@ -14,7 +14,7 @@
 namespace slime::bench {
 namespace {
 
-// Before it connects or listens: afterwards the window no longer grows with the buffer.
+// Sets the buffers before connect() or listen(): later the window no longer grows with them.
 Result<UniqueFd> make_socket(const TcpShape& shape) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return from_errno("socket", errno);
@@ -113,7 +113,7 @@ Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy&
   if (!listener) return std::move(listener).error();
   const std::uint16_t port = listener->port;
   busy->fetch_add(1);
-  // Detached: it ends with its connection, or with the process, which lives for one measurement.
+  // Detached: ends with its connection, or with the process, which lives for one measurement.
   std::thread([listener = std::move(listener->fd), role, shape, busy] {
     serve_listener(listener.get(), role, shape);
     busy->fetch_sub(1);
@@ -156,8 +156,7 @@ Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span)
     total += shape.size;
     now = steady_clock().now();
   }
-  // What only lies in a buffer of the kernel has not arrived: the other side closes when it has
-  // everything.
+  // Bytes in a buffer of the kernel have not arrived: the other side closes when it has all bytes.
   shutdown(fd->get(), SHUT_WR);
   std::byte none{};
   while (::recv(fd->get(), &none, 1, 0) < 0 && errno == EINTR) {

@@ -8,29 +8,50 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "bench/raw_ring.h"
+#include "bench/pages.h"
 
 namespace slime::bench {
 
-// What loopback TCP can do without Slime, between the two processes of a measurement. Blocks.
+// The limits of messages through shared memory. Each side has a slot for each message under way: a
+// line with a number, and the bytes of the message from this line on. One slot without bytes is a
+// ping-pong of two cache lines.
+struct RingShape {
+  std::uint64_t size = 0;  // of a message
+  std::uint32_t slots = 1;
+  bool spin = true;  // else a wait sleeps in a futex
+  [[nodiscard]] std::uint64_t slot_bytes() const;
+  [[nodiscard]] std::uint64_t memory_bytes() const { return 2 * slots * slot_bytes(); }
+};
+
+struct RawEcho {
+  double p50_us = 0;
+  double ops_per_s = 0;
+};
+
+// Sends each message back, until the other side ends. Blocks.
+void serve_ring(const Pages& memory, const RingShape& shape);
+
+// Keeps all slots under way for `span`, and compares the replies. Blocks.
+Result<RawEcho> ring_echo(const Pages& memory, const RingShape& shape, Nanos span);
+
+// The limits of loopback TCP, between the two processes of a measurement. The functions block.
 
 struct TcpShape {
-  std::uint64_t size = 0;      // of a message; of one send, and of one receive, of a stream
-  std::uint32_t inflight = 1;  // messages of one window
-  bool spin = false;           // else whoever waits blocks in the kernel
-  int socket_bytes = 0;        // SO_SNDBUF and SO_RCVBUF; 0: what the kernel chooses
-  std::size_t region_bytes =
-      0;  // of a stream: the memory that it comes out of, and goes into; at least `size`
+  std::uint64_t size = 0;        // bytes of a message, or of one send and one receive of a stream
+  std::uint32_t inflight = 1;    // messages of one window
+  bool spin = false;             // else a wait blocks in the kernel
+  int socket_bytes = 0;          // SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses
+  std::size_t region_bytes = 0;  // of a stream: memory of its source, and of its target
 };
 
 enum class TcpRole : std::uint8_t {
   kEcho,     // one connection, windows of messages there and back
-  kReceive,  // one connection, bytes that are placed one behind the other in memory of region_bytes
-  kAccept,   // connection after connection, one message there and back over each; for as long as we live
+  kReceive,  // one connection, bytes into memory of region_bytes
+  kAccept,   // connection after connection, one message there and back over each, until the process ends
 };
 
-// Counts the threads that serve the other process right now: whoever else could take the cores from
-// them waits until there is none.
+// Counts the threads that serve the other process now. Other threads wait for zero, to leave the
+// cores to them.
 using Busy = std::shared_ptr<std::atomic<int>>;
 
 // Sockets of loopback with TCP_NODELAY. accept_loopback() returns none when the listener has ended.
@@ -41,18 +62,18 @@ struct LoopbackListener {
 Result<LoopbackListener> listen_loopback(const TcpShape& shape = {});
 UniqueFd accept_loopback(int listener);
 Result<UniqueFd> connect_loopback(std::uint16_t port, const TcpShape& shape = {});
-// Sends or receives so many bytes. kUnavailable when the connection ends before.
+// Sends or receives `size` bytes. kUnavailable when the connection ends before.
 Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin);
 
-// Listens on a free port of loopback and serves it in a thread of its own, which ends with its
-// connection or with the process. The port.
+// Serves a free port of loopback in a thread, which ends with its connection or with the process.
+// Returns the port.
 Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy);
 
-// The other end of kEcho: windows there and back for `span`.
+// Client of kEcho: sends windows there and back for `span`.
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span);
-// Of kReceive: GB/s, out of memory of region_bytes.
+// Client of kReceive: sends from memory of region_bytes. Returns GB/s.
 Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span);
-// Of kAccept: connects, sends a message and has it back. The time that took.
+// Client of kAccept: connects, sends a message and receives it. Returns the time of all that.
 Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape);
 
 }  // namespace slime::bench

@@ -6,6 +6,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/random.h"
+#include "bench/shared.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,13 +21,13 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLanes = 4;  // pages at a time: more do not add to what a core can have under way
+constexpr std::size_t kLanes = 4;  // pages at a time: a core has no more loads under way
 constexpr std::size_t kAhead = 8 * kLine;
 constexpr std::size_t kBytesBetweenClocks = 64 << 10;
 
 #if defined(__x86_64__)
 
-// One line, past the cache. Both ends are aligned to it.
+// Copies one line, past the cache. Both ends are aligned to a line.
 void stream_line_sse2(std::byte* to, const std::byte* from) {
   for (std::size_t i = 0; i < kLine; i += sizeof(__m128i)) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
@@ -34,7 +39,7 @@ void stream_line_sse2(std::byte* to, const std::byte* from) {
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(from));
 }
 
-// [[gnu::flatten]]: the line is inlined, in a function that may use its instructions.
+// [[gnu::flatten]] inlines the line's function into a function with its instruction set.
 [[gnu::flatten]] void stream_sse2(std::byte* to, const std::byte* from, std::size_t size) {
   for (std::size_t at = 0; at < size; at += kLine) stream_line_sse2(to + at, from + at);
 }
@@ -91,7 +96,7 @@ constexpr bool kStreams = false;
 void copy_block(std::byte* to, const std::byte* from, std::size_t size, CopyWay way) {
   if (way == CopyWay::kGlibc) {
     std::memcpy(to, from, size);
-    asm volatile("" : : "r"(to) : "memory");  // the copy is the point: keep it
+    asm volatile("" : : "r"(to) : "memory");  // keeps the compiler from removing the copy
   } else {
     copy_streaming(to, from, size, way == CopyWay::kInterleaved);
   }
@@ -101,7 +106,33 @@ double gb_per_s(std::uint64_t bytes, Nanos spent) {
   return static_cast<double>(bytes) / static_cast<double>(spent.count());
 }
 
+std::vector<std::uint64_t> shuffled(std::uint64_t count, Rng& rng) {
+  std::vector<std::uint64_t> out(count);
+  std::iota(out.begin(), out.end(), 0);
+  for (std::uint64_t i = count; i > 1; --i) std::swap(out[i - 1], out[rng.below(i)]);
+  return out;
+}
+
 }  // namespace
+
+std::vector<Block> block_list(const Options& options) {
+  std::vector<Block> out;
+  if (!options.cold) {
+    const std::uint64_t stride = options.size * (options.scattered() ? 2 : 1);
+    for (std::uint64_t i = 0; i < std::uint64_t{options.inflight} * options.count; ++i) {
+      out.push_back({i * stride, i * stride});
+    }
+    return out;
+  }
+  Rng rng(kSeed);
+  const std::uint64_t all = options.pool_bytes / options.size;
+  const auto local = shuffled(all, rng);
+  const auto remote = shuffled(all, rng);
+  for (std::uint64_t i = 0; i < all / options.count * options.count; ++i) {
+    out.push_back({local[i] * options.size, remote[i] * options.size});
+  }
+  return out;
+}
 
 bool can_copy(CopyWay way, std::size_t size) {
   if (way == CopyWay::kGlibc) return true;

@@ -1,5 +1,3 @@
-#include "bench/raw_ring.h"
-
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -12,23 +10,24 @@
 
 #include "base/random.h"
 #include "bench/histogram.h"
+#include "bench/raw.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
 namespace {
 
 constexpr std::uint64_t kCacheLine = 64;
-constexpr std::uint32_t kOver = 0xFFFFFFFF;  // in place of a number: the other side ended
-constexpr int kSpinsBetweenYields = 10'000;  // on one core the other side must run as well
+constexpr std::uint32_t kOver = 0xFFFFFFFF;  // in place of a number: the other side has ended
+constexpr int kSpinsBetweenYields = 10'000;  // on one core the other side must run, too
 
-struct Slot {
+struct RingSlot {
   std::atomic<std::uint32_t> number;
-  std::atomic<std::uint32_t> sleeps;  // whoever waits for a number here
-  // The bytes of the message, in this line and on behind it.
+  std::atomic<std::uint32_t> sleeps;  // nonzero: the other side sleeps until the number changes
+  // Returns the bytes of the message, which begin in this line.
   [[nodiscard]] std::byte* bytes() { return reinterpret_cast<std::byte*>(this) + kHeader; }
   static constexpr std::size_t kHeader = 8;
 };
-static_assert(sizeof(Slot) == Slot::kHeader && std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(sizeof(RingSlot) == RingSlot::kHeader && std::atomic<std::uint32_t>::is_always_lock_free);
 
 void relax() {
 #if defined(__x86_64__)
@@ -42,8 +41,8 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value)
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, nullptr, nullptr, 0);
 }
 
-// Until the slot holds another number than `old`; that one.
-std::uint32_t wait_past(Slot& slot, std::uint32_t old, bool spin) {
+// Waits until the slot holds another number than `old`; returns that number.
+std::uint32_t wait_past(RingSlot& slot, std::uint32_t old, bool spin) {
   for (int spins = 0;; ++spins) {
     const std::uint32_t number = slot.number.load(std::memory_order_acquire);
     if (number != old) return number;
@@ -59,7 +58,7 @@ std::uint32_t wait_past(Slot& slot, std::uint32_t old, bool spin) {
   }
 }
 
-void publish(Slot& slot, std::uint32_t number, bool spin) {
+void publish(RingSlot& slot, std::uint32_t number, bool spin) {
   if (spin) {
     slot.number.store(number, std::memory_order_release);
     return;
@@ -73,7 +72,7 @@ class Side {
  public:
   Side(const Pages& memory, const RingShape& shape, bool replies)
       : first_(memory.data() + (replies ? shape.memory_bytes() / 2 : 0)), stride_(shape.slot_bytes()) {}
-  Slot& operator[](std::uint32_t i) const { return *reinterpret_cast<Slot*>(first_ + i * stride_); }
+  RingSlot& operator[](std::uint32_t i) const { return *reinterpret_cast<RingSlot*>(first_ + i * stride_); }
 
  private:
   std::byte* first_;
@@ -83,7 +82,7 @@ class Side {
 }  // namespace
 
 std::uint64_t RingShape::slot_bytes() const {
-  return (Slot::kHeader + size + kCacheLine - 1) / kCacheLine * kCacheLine;
+  return (RingSlot::kHeader + size + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
 void serve_ring(const Pages& memory, const RingShape& shape) {

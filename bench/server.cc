@@ -5,19 +5,18 @@
 #include "agent/peer_agent.h"
 #include "base/random.h"
 #include "base/str.h"
+#include "bench/bench.h"
 #include "bench/direct.h"
 #include "bench/limits.h"
 #include "bench/load.h"
 #include "bench/pages.h"
 #include "bench/process.h"
-#include "bench/roles.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
 namespace {
 
-// Answers the driver's commands until stdin ends.
-void serve_commands(const Options& options, LimitServer& limits) {
+void answer_commands(const Options& options, LimitServer& limits) {
   while (const auto command = read_command()) {
     if (*command == "CPU") {
       answer(str("CPU ", cpu_seconds(), " ", page_faults()));
@@ -25,7 +24,7 @@ void serve_commands(const Options& options, LimitServer& limits) {
       const auto word = limits.prepare(command->substr(4));
       answer(word ? str("RAW ", *word) : str("ERROR ", word.error().to_string()));
     } else if (*command == "ACCEPT") {
-      // Its thread blocks in the kernel while there is nothing: nobody needs to pause for it.
+      // The thread blocks in the kernel while no client connects, so no thread must pause for it.
       const auto port =
           serve_tcp(TcpRole::kAccept, {.size = options.size}, std::make_shared<std::atomic<int>>());
       answer(port ? str("ACCEPT ", *port) : str("ERROR ", port.error().to_string()));
@@ -33,23 +32,6 @@ void serve_commands(const Options& options, LimitServer& limits) {
       answer(str("ERROR unknown command ", *command));
     }
   }
-}
-
-// The same, while this thread drives a loop; but not while a limit is measured.
-template <class Poll>
-void drive(const Options& options, LimitServer& limits, Poll poll) {
-  std::atomic<bool> over{false};
-  std::thread commands([&] {
-    serve_commands(options, limits);
-    over.store(true, std::memory_order_relaxed);
-    // It may wait for a limit that nobody measures any more: nothing here needs an orderly end.
-    if (limits.busy()) std::_Exit(0);
-  });
-  while (!over.load(std::memory_order_relaxed)) {
-    poll();
-    limits.pause_while_busy();
-  }
-  commands.join();
 }
 
 Status serve_channels(const Options& options) {
@@ -60,8 +42,7 @@ Status serve_channels(const Options& options) {
   if (options.bench == "notify") (*direct)->answer_notifications(options.size);
   SLIME_TRY((*direct)->serve());
   answer(str("READY ", (*direct)->address()));
-  LimitServer limits(options);
-  drive(options, limits, [&] { (*direct)->loop().poll(kServerPoll); });
+  serve_commands(options, [&] { (*direct)->loop().poll(kServerPoll); });
   return {};
 }
 
@@ -83,16 +64,32 @@ Status serve(const Options& options) {
     SLIME_TRY((*agent)->publish("bulk", region));
   }
   answer(str("READY ", (*agent)->address()));
-  LimitServer limits(options);
   if (options.mode == "caller") {
-    drive(options, limits, [&] { (*agent)->poll(kServerPoll); });
+    serve_commands(options, [&] { (*agent)->poll(kServerPoll); });
   } else {
-    serve_commands(options, limits);
+    serve_commands(options);
   }
   return (*agent)->close();
 }
 
 }  // namespace
+
+void serve_commands(const Options& options, const std::function<void()>& poll) {
+  LimitServer limits(options);
+  if (!poll) return answer_commands(options, limits);
+  std::atomic<bool> over{false};
+  std::thread commands([&] {
+    answer_commands(options, limits);
+    over.store(true, std::memory_order_relaxed);
+    // A thread may serve a limit that is not measured any more; it needs no orderly end.
+    if (limits.busy()) std::_Exit(0);
+  });
+  while (!over.load(std::memory_order_relaxed)) {
+    poll();
+    limits.pause_while_busy();
+  }
+  commands.join();
+}
 
 int run_server(const Options& options) {
   const Status status = serve(options);

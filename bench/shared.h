@@ -12,14 +12,14 @@ inline constexpr std::uint64_t kSeed = 20260101;
 inline constexpr Nanos kServerPoll = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswer = std::chrono::seconds(30);
 
-// What one client moves blocks in and out of.
+// Returns the bytes of the memory of one client's blocks.
 inline std::uint64_t region_bytes(const Options& options) {
   if (options.cold) return options.pool_bytes;
   return options.size * options.count * (options.scattered() ? 2 : 1) * options.inflight;
 }
 
-// Compilers make a loop of single bytes of std::byte's ==, which takes eight times as long as memcmp: as long
-// as a call of 16 MiB.
+// memcmp is eight times as fast as std::byte's ==, which compilers make a loop of single bytes, and
+// which takes as long as a call of 16 MiB.
 inline bool same_bytes(Bytes a, Bytes b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }

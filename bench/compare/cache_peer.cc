@@ -1,6 +1,7 @@
-// Objects in and out of Redis or memcached over a local socket: redis|memcached SOCKET get|put SIZE INFLIGHT
-// SECONDS A bare client, which writes and reads whole buffers: what a server takes, and little of what
-// clients add.
+// Objects in and out of Redis or memcached over a local socket:
+// redis|memcached SOCKET get|put SIZE INFLIGHT SECONDS
+// A bare client, which writes and reads whole buffers: it measures the server, and adds little of
+// what client libraries add.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ class Connection {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
   }
-  // Up to and with the next "\r\n", without it.
+  // Reads a line; returns it without "\r\n".
   std::string line() {
     std::string out;
     for (;;) {
@@ -50,7 +51,7 @@ class Connection {
     if (!out.empty() && out.back() == '\r') out.pop_back();
     return out;
   }
-  // So many bytes, into memory of the caller as an application would have them.
+  // Reads bytes into memory of the caller, as an application does.
   void bytes(char* to, std::size_t count) {
     while (count > 0) {
       if (first_ == last_ && count >= buffer_.size() / 4) {  // straight to where they belong

@@ -1,5 +1,5 @@
 // Unary echo calls over gRPC: server ADDRESS | client ADDRESS SIZE INFLIGHT SECONDS
-// Callbacks on the server, a completion queue on the client: the fastest of the ways that it offers, each.
+// Callbacks on the server and a completion queue on the client are gRPC's fastest ways.
 #include <echo.grpc.pb.h>  // generated
 #include <grpcpp/grpcpp.h>
 

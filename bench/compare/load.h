@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// What the programs beside Slime have in common: for how long, how much at once, and what they print.
+// What the programs beside Slime share: the load, and the figures that they print.
 namespace peer {
 
 using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ inline Load load_of(char** arguments) {
   return out;
 }
 
-// Tells the warm-up from what counts, and keeps the times.
+// Keeps the times of all operations after the warm-up.
 class Meter {
  public:
   explicit Meter(const Load& load)
@@ -37,7 +37,7 @@ class Meter {
              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(load.seconds))) {
     spent_.reserve(1 << 20);
   }
-  // One operation ended; false when the time is over.
+  // Adds an operation that ends now; returns false when the time is over.
   bool add(Clock::time_point started) {
     const auto now = Clock::now();
     if (now >= begin_ && spent_.size() < kMost)
@@ -46,7 +46,7 @@ class Meter {
     last_ = now;
     return now < end_;
   }
-  // One JSON object on one line.
+  // Prints one JSON object on one line.
   void print() {
     std::sort(spent_.begin(), spent_.end());
     const double seconds = std::chrono::duration<double>(last_ - begin_).count();

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "bench/bench.h"
-#include "bench/ctrl_bench.h"
 #include "bench/ctrl_deaths.h"
 #include "bench/ctrl_http.h"
 

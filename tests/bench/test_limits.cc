@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "bench/blocks.h"
 #include "bench/figures.h"
 #include "bench/limits.h"
 #include "bench/pages.h"
