@@ -14,10 +14,8 @@ std::uint64_t owned_bytes(const Attachments& attachments) {
 
 void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
   const Handle served = Handle::unpack(ticket);
-  if (at_once_ != nullptr && at_once_->box_ == this) {
-    if (channel_ != nullptr) channel_->send_answer(served, std::move(reply));
-    return;
-  }
+  if (at_once_ != nullptr && at_once_->box_ == this && channel_ != nullptr)
+    return channel_->send_answer(served, std::move(reply));
   Answer answer{served, std::move(reply)};
   AttachedBody dropped;  // goes after the lock, as the answer does when the channel is closed
   const std::lock_guard lock(mutex_);
@@ -64,10 +62,7 @@ void AnswerBox::granted(std::uint64_t ticket) {
 }
 
 void AnswerBox::attend(std::uint64_t key) {
-  if (at_once_ != nullptr && at_once_->box_ == this) {
-    if (channel_ != nullptr) channel_->attend_user(key);
-    return;
-  }
+  if (at_once_ != nullptr && at_once_->box_ == this && channel_ != nullptr) return channel_->attend_user(key);
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   waiting_.streams.push_back(key);

@@ -43,13 +43,14 @@ class AnswerBox final : public Request::Responder,
     std::uint64_t refused_bytes = 0;  // the account did not take so many: `reply` is empty
   };
   // Answers of more than `large_bytes` are taken from the account before they wait.
-  AnswerBox(transport::Loop& loop, ChannelImpl& channel, std::shared_ptr<Account> account,
+  // `channel` may be null: then its owner calls take().
+  AnswerBox(transport::Loop& loop, ChannelImpl* channel, std::shared_ptr<Account> account,
             std::size_t large_bytes)
       : clock_(loop.clock()),
         loop_(&loop),
         account_(std::move(account)),
         large_bytes_(large_bytes),
-        channel_(&channel) {}
+        channel_(channel) {}
 
   // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
   // answer before they return.

@@ -1,15 +1,13 @@
 #include "rpc/channel.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
-#include "base/str.h"
 #include "rpc/channel/channel_impl.h"
-#include "rpc/codec/received_blocks.h"
-#include "rpc/stream/streams.h"
 
-// What this side asks for, and how it ends. The protocol is described in docs/wire-format.md, its invariants
-// in rpc/README.md.
+// What this side asks for, and turns. docs/wire-format.md describes the protocol, rpc/README.md the
+// invariants.
 namespace slime::rpc {
 
 std::unique_ptr<Channel> Channel::create(transport::Loop& loop, transport::Device& device,
@@ -26,10 +24,9 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
                          std::unique_ptr<transport::Endpoint> endpoint, Server* server, ChannelOwner& owner,
                          ChannelOptions options)
     : connection_(loop, device, std::move(endpoint), std::move(options)),
-      server_(server),
       owner_(owner),
       account_(std::make_shared<Account>(connection_.options().memory_bytes)),
-      box_(std::make_shared<AnswerBox>(loop, *this, account_, connection_.message_bytes())),
+      box_(std::make_shared<AnswerBox>(loop, this, account_, connection_.message_bytes())),
       completions_(box_),
       names_(connection_.peer_name(), server),
       outbox_(connection_, *this, *this),
@@ -40,7 +37,10 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
       contexts_(loop.clock()),
       room_(connection_),
       puller_(connection_, outbox_, room_, *this, server, account_),
-      served_(connection_.options().max_calls) {}
+      requests_({connection_, names_, outbox_, lending_, calls_, contexts_, room_}),
+      messages_({connection_, calls_, outbox_, lending_, puller_, inbox_}),
+      served_({connection_, names_, outbox_, lending_, puller_, streams_}, box_, server),
+      streams_({connection_, completions_, outbox_, lending_, calls_, puller_, *this, served_}, box_) {}
 
 void ChannelImpl::start() {
   const Scope scope(*this, false);
@@ -70,116 +70,53 @@ ChannelImpl::~ChannelImpl() {
 
 // ---------------------------------------------------------------------------------------------------- asking
 
-// Into each of its callers, so that plain calls pay nothing for the others: those have only bytes, no
-// context, and no signature.
-template <class Body, class H>
-[[gnu::always_inline]] inline Ticket ChannelImpl::begin_call(const CallSpec& spec, Body&& body, H&& handler,
-                                                             std::uint8_t flags, std::uint64_t into) {
-  const Scope scope(*this, false);
-  ++counters_.calls;
-  constexpr bool kPlain = std::is_same_v<Body, ByteVector>;
-  const bool extended = !kPlain && spec.context != nullptr;
-  if (extended) contexts_.watch(spec.context, handler);
-  Status status = calls_.admission(Kind::kCall);
-  PeerMethod* known = nullptr;
-  if (status.ok()) status = names_.find(spec.service, spec.method, known);
-  if (!status.ok()) return calls_.refuse(Kind::kCall, std::forward<H>(handler), std::move(status));
-
-  OutFrame frame;
-  frame.header.type = wire::FrameType::kRequest;
-  frame.header.flags = flags & wire::kFlagStream;
-  if constexpr (!kPlain) status = put_kind(frame, body);
-  frame.deadline = spec.deadline;
-  frame.one_way = flags == wire::kFlagOneWay;
-  const bool said = !kPlain && spec.signature != 0;
-  if (said && known != nullptr) known = MethodNames::find_by_signature(*known, spec.signature);
-  if (known != nullptr) frame.header.method = known->id;
-  if (frame.header.method == 0) frame.text = wire::encode_names(spec.service, spec.method);
-  if (extended && status.ok()) status = put_context(frame, *spec.context);
-  if (said) put_signature(frame, known, spec.signature);
-  Handle lent;
-  if (status.ok()) status = lending_.put_body(frame, std::forward<Body>(body), lent);
-  if (!status.ok()) return calls_.refuse(Kind::kCall, std::forward<H>(handler), std::move(status));
-  const auto [handle, pending] = calls_.add(Kind::kCall, std::forward<H>(handler), spec.deadline);
-  pending->lent = lent;
-  if (!kPlain) pending->into = into;
-  pending->method = known;
-  if (extended) contexts_.keep(handle, spec.context);
-  return calls_.ask(handle, spec.deadline, frame);
-}
-
 Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
+  const Scope scope(*this, false);
   if (spec.context != nullptr || spec.signature != 0) [[unlikely]]
-    return ask_attached(spec, {std::move(body)}, std::move(handler), 0);
-  return begin_call(spec, std::move(body), std::move(handler), 0, 0);
+    return requests_.call(spec, {std::move(body)}, std::move(handler), 0);
+  return requests_.call(spec, std::move(body), std::move(handler));
 }
 
 Ticket ChannelImpl::call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) {
-  return ask_attached(spec, std::move(request), std::move(handler), 0);
+  const Scope scope(*this, false);
+  return requests_.call(spec, std::move(request), std::move(handler), 0);
 }
 
 Ticket ChannelImpl::call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) {
-  return begin_call(spec, std::move(request), std::move(handler), wire::kFlagOneWay, 0);
+  const Scope scope(*this, false);
+  return requests_.call_one_way(spec, std::move(request), std::move(handler));
 }
 
-// Of any kind that is answered.
-Ticket ChannelImpl::ask_attached(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler,
-                                 std::uint8_t flags) {
-  std::uint64_t into = 0;
-  if (!request.into.empty()) handler = room_.keep(std::move(request.into), std::move(handler), into);
-  return begin_call(spec, std::move(request), std::move(handler), flags, into);
+Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
+                           CallHandler handler) {
+  const Scope scope(*this, false);
+  CallHandler ends = streams_.end_with(stream, std::move(handler));
+  if (!connection_.peer_has(wire::kFeatureStreams))
+    return requests_.refuse_call(spec, std::move(ends), streams_.no_streams());
+  const Ticket ticket = requests_.call(spec, std::move(request), std::move(ends), wire::kFlagStream);
+  if (ticket.value != 0) streams_.add_opened(std::move(stream), ticket, spec.idle_timeout);
+  return ticket;
 }
 
 Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) {
   const Scope scope(*this, false);
-  Status status = calls_.admission(Kind::kSend);
-  OutFrame frame;
-  frame.header.type = wire::FrameType::kUserMessage;
-  frame.header.value = tag;
-  Handle lent;
-  if (status.ok()) status = lending_.put_body(frame, std::move(body), lent);
-  if (!status.ok()) return calls_.refuse(Kind::kSend, std::move(handler), std::move(status));
-  const auto [handle, pending] = calls_.add(Kind::kSend, std::move(handler), deadline);
-  pending->lent = lent;
-  return calls_.ask(handle, deadline, frame);
-}
-
-Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
-  const Scope scope(*this, false);
-  Status status = calls_.admission(Kind::kLookup);
-  if (status.ok()) status = validate_name("region", name);
-  if (status.ok() && !connection_.fits(name.size(), 0)) {
-    status = Status(Code::kInvalidArgument, "the name of the region does not fit into a message");
-  }
-  if (!status.ok()) return calls_.refuse(Kind::kLookup, std::move(handler), std::move(status));
-  OutFrame frame;
-  frame.header.type = wire::FrameType::kRegionLookup;
-  ByteWriter(frame.text).append(as_bytes(name));
-  return calls_.ask(calls_.add(Kind::kLookup, std::move(handler), deadline).first, deadline, frame);
-}
-
-Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
-  const Scope scope(*this, false);
-  Status status = calls_.admission(Kind::kPing);
-  if (!status.ok()) return calls_.refuse(Kind::kPing, std::move(handler), std::move(status));
-  OutFrame frame;
-  frame.header.type = wire::FrameType::kPing;
-  return calls_.ask(calls_.add(Kind::kPing, std::move(handler), deadline).first, deadline, frame);
+  return messages_.send(tag, std::move(body), deadline, std::move(handler));
 }
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
   take_answers();  // puts messages that were given back into the inbox, in front of later ones
-  // What has arrived can still be taken when nothing more comes.
-  Status status = inbox_.would_wait(tag) ? calls_.admission(Kind::kRecv) : Status();
-  if (status.ok() && calls_.receives() >= connection_.options().max_calls)
-    status = Status(Code::kResourceExhausted, str(calls_.receives(), " receives wait already"));
-  if (!status.ok()) return calls_.refuse(Kind::kRecv, std::move(handler), std::move(status));
-  const auto [handle, pending] = calls_.add(Kind::kRecv, std::move(handler), deadline);
-  pending->tag = tag;
-  calls_.watch(deadline);
-  inbox_.add_receive(tag, handle);
-  return Ticket{calls_.find(handle) != nullptr ? handle.packed() : 0};
+  return messages_.recv(tag, deadline, std::move(handler));
+}
+
+Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {
+  const Scope scope(*this, false);
+  return requests_.lookup_region(name, deadline, std::move(handler));
+}
+
+Ticket ChannelImpl::ping(TimePoint deadline, DoneHandler handler) {
+  const Scope scope(*this, false);
+  return requests_.ping(deadline, std::move(handler));
 }
 
 void ChannelImpl::revoke_region(std::string_view name) {
@@ -198,16 +135,38 @@ void ChannelImpl::cancel(Ticket ticket) {
   calls_.fail(handle, Status(Code::kCancelled, "cancelled"));
 }
 
-// --------------------------------------------------------------------------------------------------- ending
+// ---------------------------------------------------------------------------------------------- the answer
+// box
 
-// A call whose reply has come. Mostly nobody else is on the stack but on_message(), and nothing is to be told
-// before it.
+void ChannelImpl::take_answers() {
+  const Scope scope(*this, true);
+  AnswerBox::Waiting waiting = box_->take();
+  for (AnswerBox::GivenBack& given : waiting.messages)
+    inbox_.put_back(given.tag, given.number, std::move(given.message));
+  for (const std::uint64_t key : waiting.streams) streams_.attend(key);
+  served_.send_answers(std::move(waiting.answers));
+}
+
+void ChannelImpl::attend_user(std::uint64_t key) {
+  const Scope scope(*this, false);
+  streams_.attend(key);
+}
+
+void ChannelImpl::on_granted(Handle served) {
+  const Scope scope(*this, true);
+  puller_.on_granted(served);
+}
+
+// ---------------------------------------------------------------------------------------------------- turns
+
+// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and nothing has to
+// be told before.
 void ChannelImpl::finish_call(Handle handle, CallTable::Pending& pending, Payload&& reply) {
   if (depth_ != 1 || running_done_ || !completions_.empty() || connection_.ready() != ready_told_ ||
       connection_.closed_by_peer() != closing_told_)
     return calls_.finish(handle, {{}, std::move(reply), {}});
   CallHandler handler = calls_.take_call(handle, pending);
-  // As run_done() calls it: from inside no function of ours.
+  // Like run_done(), outside of any turn.
   depth_ = 0;
   running_done_ = true;
   handler(std::move(reply));
@@ -240,7 +199,7 @@ void ChannelImpl::tell_awaiting() {
   connection_.endpoint().set_awaiting(awaiting_told_);
 }
 
-// Handlers may use the channel: what that ends is appended and called by this loop too.
+// Handlers may use the channel. This loop also calls the handlers that they add.
 void ChannelImpl::run_done() {
   if (running_done_) return;
   running_done_ = true;
@@ -263,13 +222,24 @@ void ChannelImpl::run_done() {
   running_done_ = false;
 }
 
+// `method`: null if unknown (older peers do not send its number).
+void ChannelImpl::on_one_way_failed(Status status, const PeerMethod* method) {
+  ++one_way_failed_;
+  if (method != nullptr)
+    status = std::move(status).with_context(method_label(method->service, method->method));
+  if (!connection_.destroying()) owner_.on_one_way_failed(status);
+}
+
 bool ChannelImpl::idle() const {
   return calls_.empty() && served_.empty() && lending_.empty() && puller_.empty() && outbox_.empty() &&
-         inbox_.empty() && (streams_ == nullptr || streams_->all.empty());
+         inbox_.empty() && streams_.empty();
 }
 
 ChannelCounters ChannelImpl::counters() const {
-  ChannelCounters out = counters_;
+  ChannelCounters out;
+  out.calls = requests_.calls();
+  out.requests = served_.requests();
+  out.one_way_failed = one_way_failed_;
   out.receives_given_back = box_->given_back();
   out.calls_failed = calls_.counters().calls_failed;
   out.stale_replies = calls_.counters().stale_replies;
@@ -282,7 +252,7 @@ ChannelCounters ChannelImpl::counters() const {
   out.queued_frames = outbox_.size();
   out.lent_buffers = lending_.size();
   out.held_bytes = account_->held();
-  if (streams_ != nullptr) out.streams = streams_->all.size();
+  out.streams = streams_.size();
   return out;
 }
 

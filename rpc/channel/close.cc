@@ -1,11 +1,11 @@
-#include "base/check.h"
-#include "base/str.h"
-#include "rpc/channel/channel_impl.h"
-#include "rpc/stream/streams.h"
+#include <algorithm>
 
-// Ending a channel. A graceful close is symmetric: each side says kClosing, after which it asks for nothing
-// more, answers what the other asked before, and closes once both have said it and everything is answered. So
-// no request is lost between two healthy peers: it is executed or refused, never unknown.
+#include "base/check.h"
+#include "rpc/channel/channel_impl.h"
+
+// The end of a channel. A graceful close is symmetric: each side sends kClosing, makes no requests any more,
+// answers earlier requests of the peer, and closes when both have sent kClosing and all is answered. So each
+// request between two healthy peers is executed or refused.
 namespace slime::rpc {
 
 void ChannelImpl::close(Nanos bound) {
@@ -46,13 +46,14 @@ void ChannelImpl::begin_close(Nanos bound) {
   });
 }
 
-// Runs after whatever happened. Receives are no work in flight: they end when nothing more can come.
+// Closes the endpoint when both sides close and nothing is in flight. Receives are not in flight: they end
+// when nothing more can come.
 void ChannelImpl::check_drained() {
   if (!connection_.closing() || !connection_.peer_closing() || connection_.over()) return;
   if (puller_.empty()) end_receives();
   if (calls_.asked() > 0 || !served_.empty() || !puller_.empty() || !lending_.empty() || !outbox_.empty())
     return;
-  if (streams_ != nullptr && !streams_->all.empty()) return;  // large messages have not been read out yet
+  if (!streams_.empty()) return;  // large messages have not been read out yet
   const TimePoint now = connection_.now();
   connection_.close_endpoint(close_deadline_ == kNever
                                  ? limits::kCloseBound
@@ -71,21 +72,18 @@ void ChannelImpl::on_closed(const Status& reason) noexcept {
   sweep(reason);
 }
 
-// Completes everything. The wire uses no buffer of ours any more.
+// Completes everything: the endpoint uses no buffer of this side any more.
 void ChannelImpl::sweep(const Status& cause) {
   connection_.end(cause);
   box_->close();
   connection_.loop().cancel_timer(close_timer_);
   end_receives();
   calls_.fail_all();
-  if (streams_ != nullptr) sweep_streams();
+  streams_.sweep();
   outbox_.clear();
   puller_.clear();
   lending_.release_all();
-  std::vector<Handle> served;
-  served_.for_each([&](Handle handle, Served&) { served.push_back(handle); });
-  for (const Handle handle : served) served_.take(handle);
-  timed_.clear();
+  served_.clear();
   inbox_.drop_incomplete();
 }
 

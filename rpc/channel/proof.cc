@@ -2,7 +2,7 @@
 #include "base/str.h"
 #include "rpc/channel/channel_impl.h"
 
-// Proofs of newer keys on a channel that is there, and the end of a channel whose peer has none.
+// Proofs of newer keys on an open channel, and the end of a channel whose peer has no proof.
 namespace slime::rpc {
 
 void ChannelImpl::prove(Bytes proof) {
@@ -31,7 +31,7 @@ void ChannelImpl::expel(Status reason) {
 
 Status ChannelImpl::on_proof(const wire::Frame& frame) {
   if (frame.header.code != 0) {
-    const Status told = peer_error(frame);
+    const Status told = wire::error_of(frame);
     return Status(told.code(), str("it ended the connection: ", told.text()));
   }
   if (Status refused = owner_.on_channel_proof(frame.body); !refused.ok()) expel(std::move(refused));

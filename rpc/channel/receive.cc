@@ -1,8 +1,9 @@
-#include "base/check.h"
+#include <utility>
+
 #include "base/str.h"
 #include "rpc/channel/channel_impl.h"
 
-// What comes in. Whatever a peer sends, the worst that it can do is to be reset.
+// Incoming frames. Bytes that break the protocol reset the channel, and do no other harm.
 namespace slime::rpc {
 
 using wire::Frame;
@@ -29,6 +30,11 @@ void ChannelImpl::on_ready() noexcept {
   owner_.on_channel_writable();
 }
 
+void ChannelImpl::flush() {
+  outbox_.flush();
+  if (outbox_.empty()) streams_.pump_stalled();
+}
+
 Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
   const FrameType type = frame.header.type;
   if ((type == FrameType::kHello) == connection_.ready()) {
@@ -43,15 +49,15 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kHello:
       return on_hello(frame);
     case FrameType::kRequest:
-      return on_request(frame, std::move(message));
+      return served_.on_request(frame, std::move(message));
     case FrameType::kReply:
       return on_reply(frame);
     case FrameType::kUserMessage:
-      return on_user_message(frame);
+      return messages_.on_message(frame);
     case FrameType::kUserAck:
-      return on_user_ack(frame);
+      return messages_.on_ack(frame);
     case FrameType::kRelease:
-      // An unknown lease is one that was swept with the call that never left: nothing to do.
+      // An unknown lease went with a call that never left.
       lending_.release(Handle::unpack(frame.header.id));
       return {};
     case FrameType::kRegionLookup:
@@ -69,123 +75,39 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kClosing:
       return on_peer_closing();
     case FrameType::kCancel:
-      return on_cancel(frame);
+      served_.on_cancel(frame);
+      return {};
     case FrameType::kData:
     case FrameType::kCredit:
     case FrameType::kEnd:
-      return on_stream(frame);
+      return streams_.on_frame(frame);
     case FrameType::kProof:
       return on_proof(frame);
   }
-  return Status(Code::kCorrupt, "an unknown frame");  // the decoder lets none through
+  return Status(Code::kCorrupt, "an unknown frame");  // decode_frame() has refused it
 }
 
-// ------------------------------------------------------------------------------------------------- requests
-
-Status ChannelImpl::on_request(const Frame& frame, transport::Message&& message) {
-  ++counters_.requests;
-  Served served;
-  served.call = frame.header.id;
-  served.one_way = (frame.header.flags & wire::kFlagOneWay) != 0;
-  if (served.one_way) served.method = frame.header.method;  // its failed answer names the method
-  ServedMethod unnumbered;
-  auto method = names_.identify(frame, unnumbered, served.method);
-  if (!method) return turn_away(frame, served, std::move(method).error());
-  Status refusal;
-  if (connection_.closing()) {
-    refusal = Status(Code::kUnavailable, "the peer is closing the connection");
-  } else if (served_.size() >= connection_.options().max_calls) {
-    refusal =
-        Status(Code::kResourceExhausted, str(served_.size(), " requests wait for their answers already"));
+Status ChannelImpl::on_hello(const wire::Frame& frame) {
+  auto hello = wire::decode_hello(frame.body);
+  if (!hello) return std::move(hello).error();
+  if (hello->major != wire::kProtocolMajor) {
+    return Status(Code::kUnimplemented, str("it speaks version ", hello->major, " of the rpc protocol, we ",
+                                            wire::kProtocolMajor, ": upgrade the older side"));
   }
-  if (!refusal.ok()) return turn_away(frame, served, std::move(refusal));
-  const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
-  CallInfo info((*method)->names);
-  info.connection = connection_.endpoint().id();
-  info.raw = (frame.header.flags & wire::kFlagRaw) != 0;
-  info.streams = (frame.header.flags & wire::kFlagStream) != 0;
-  const std::uint64_t left = frame.header.value;
-  if (left <= static_cast<std::uint64_t>(Nanos::max().count())) {
-    info.deadline = deadline_after(connection_.now(), Nanos(static_cast<std::int64_t>(left)));
+  const std::uint64_t known = wire::kRequiredFeatures | wire::kOptionalFeatures;
+  if ((hello->required_features & ~known) != 0) {
+    return Status(Code::kUnimplemented, str("it needs rpc features that this build has not (bits ",
+                                            hello->required_features & ~known, "): upgrade this side"));
   }
-  served.deadline = info.deadline;
-  const Handle handle = *served_.insert(served);
-  const std::size_t place = Handle::unpack(served.call).index;
-  if (place < served_by_call_.size() || make_place(place)) served_by_call_[place] = handle;
-  if ((frame.header.flags & wire::kFlagMetadata) != 0) [[unlikely]]
-    extend(info, frame, handle);
-  if ((frame.header.flags & wire::kFlagStream) != 0)
-    SLIME_TRY(take_stream(handle, served.call, info.deadline));
-  if (!lent) {
-    serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
-    return {};
-  }
-  const CallInfo asked = info;
-  return puller_.pull_request(
-      frame, asked, (*method)->found, handle,
-      [box = box_, ticket = handle.packed()] { box->granted(ticket); },
-      [this, handle, one_way = served.one_way, info = std::move(info)](Result<Payload> body) mutable {
-        if (!body) {
-          send_answer(handle, std::move(body).error());
-        } else if (box_->cancelled(handle.packed(), kNever)) {
-          send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
-        } else {
-          Server::Found nothing;
-          // The request counts as received when its body has been read.
-          if (info.names->extras) info.names->extras->received = connection_.loop().clock().now();
-          serve(std::move(info), nothing, std::move(*body), handle, one_way);
-        }
-      });
-}
-
-// A request that does not reach the server, unless it ends the connection.
-Status ChannelImpl::turn_away(const Frame& frame, const Served& served, Status refusal) {
-  if (refusal.code() == Code::kCorrupt) return refusal;
-  if ((frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0)
-    SLIME_TRY(puller_.give_back(frame));
-  refuse_request(frame, served, std::move(refusal));
-  return (frame.header.flags & wire::kFlagStream) != 0 ? note_stream(frame.header.id) : Status();
-}
-
-// Where a cancel finds it. The caller's ids are places in a table of its own, so that small ones are enough;
-// a request with a larger one is not found, and runs to its end.
-bool ChannelImpl::make_place(std::size_t index) {
-  if (index >= limits::kMaxCalls) return false;
-  served_by_call_.resize(index + 1);
-  return true;
-}
-
-// It may have been answered meanwhile, and the answer may be on its way.
-Status ChannelImpl::on_cancel(const Frame& frame) {
-  if (streams_ != nullptr) cancel_stream(frame.header.id);
-  const std::size_t index = Handle::unpack(frame.header.id).index;
-  if (index >= served_by_call_.size()) return {};
-  const Handle handle = served_by_call_[index];
-  const Served* const served = served_.find(handle);
-  if (served == nullptr || served->call != frame.header.id) return {};
-  box_->cancel(handle.packed());
-  puller_.abort_request(handle);
+  connection_.greet(*hello);
+  requests_.withdraw_extras();
+  if (!connection_.peer_has(wire::kFeatureStreams)) streams_.refuse_opened();
+  requests_.refuse_unknown_kinds();
+  flush();
   return {};
 }
 
-void ChannelImpl::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way) {
-  const AnswerBox::AtOnce at_once(*box_);
-  Request request(std::move(info), std::move(body),
-                  one_way ? one_way_responder() : std::shared_ptr<Request::Responder>(box_), handle.packed());
-  if (server_ != nullptr) {
-    server_->handle(std::move(request), found);
-  } else {
-    request.refuse(Status(Code::kNotFound, str("no service '", request.info().service, "'")));
-  }
-}
-
 // -------------------------------------------------------------------------------------------------- answers
-
-// The error in an answer, as the caller gets it.
-Status ChannelImpl::peer_error(const Frame& frame) const {
-  Status status(error_code_from_wire(frame.header.code), std::string(wire::error_text_of(frame)));
-  return std::move(status).with_maybe_executed((frame.header.flags & wire::kFlagMaybeExecuted) != 0);
-}
 
 Status ChannelImpl::on_reply(const Frame& frame) {
   auto expectation = calls_.expected(frame.header, Kind::kCall);
@@ -194,7 +116,7 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   const bool lent = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
   if (pending == nullptr) {
     if ((frame.header.flags & wire::kFlagOneWay) != 0)
-      on_one_way_failed(peer_error(frame), names_.numbered(frame.header.method));
+      on_one_way_failed(wire::error_of(frame), names_.numbered(frame.header.method));
     return lent ? puller_.give_back(frame) : Status();
   }
   if ((frame.header.flags & wire::kFlagTiming) != 0) [[unlikely]]
@@ -202,12 +124,12 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   const Handle handle = Handle::unpack(frame.header.id);
   if (pending->method != nullptr && frame.header.method != 0) pending->method->id = frame.header.method;
   if (frame.header.code != 0) {
-    if (streams_ != nullptr) note_replied(handle);
-    calls_.finish(handle, {peer_error(frame), {}, {}});
+    streams_.note_error_reply(handle);
+    calls_.finish(handle, {wire::error_of(frame), {}, {}});
     return {};
   }
   if (!lent) {
-    // A copy: whoever keeps replies for later must not hold the credits that further replies need.
+    // A copy: a reply that a user keeps must not hold a credit that further replies need.
     finish_call(handle, *pending, Payload(frame.body));
     return {};
   }
@@ -221,62 +143,6 @@ Status ChannelImpl::on_reply(const Frame& frame) {
       calls_.fail(handle, std::move(body).error().with_context("reading the reply"));
     }
   });
-}
-
-// --------------------------------------------------------------------------------------------- user messages
-
-Status ChannelImpl::admit_message(std::uint64_t tag, std::uint64_t bytes) const {
-  if (connection_.closing() && !inbox_.awaited(tag))
-    return Status(Code::kUnavailable, "the peer is closing the connection");
-  return inbox_.admit(tag, bytes);
-}
-
-Status ChannelImpl::on_user_message(const Frame& frame) {
-  const std::uint64_t tag = frame.header.value;
-  const std::uint64_t id = frame.header.id;
-  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
-  wire::Offer offer;
-  offer.length_bytes = frame.body.size();
-  if (offered) {
-    auto decoded = wire::decode_offer(frame.body);
-    if (!decoded) return std::move(decoded).error();
-    offer = *decoded;
-  }
-  if (const Status refused = admit_message(tag, offer.length_bytes); !refused.ok()) {
-    if (offered) outbox_.answer(FrameType::kRelease, offer.lease.packed());
-    outbox_.answer(FrameType::kUserAck, id, refused);
-    return {};
-  }
-  const Inbox::Place message = inbox_.add(tag, offer.length_bytes);
-  if (!offered) {
-    inbox_.complete(message, Payload(frame.body));
-    outbox_.answer(FrameType::kUserAck, id);
-    return {};
-  }
-  return puller_.pull(frame, [this, id, message](Result<Payload> body) {
-    const Status status = body.status();
-    if (body) {
-      inbox_.complete(message, std::move(*body));
-    } else {
-      inbox_.drop(message);
-    }
-    outbox_.answer(FrameType::kUserAck, id, status);
-  });
-}
-
-// ----------------------------------------------------------------------------------- what answers no request
-
-void ChannelImpl::on_granted(Handle served) {
-  const Scope scope(*this, true);
-  puller_.on_granted(served);
-}
-
-Status ChannelImpl::on_user_ack(const Frame& frame) {
-  auto expectation = calls_.expected(frame.header, Kind::kSend);
-  if (!expectation) return std::move(expectation).error();
-  const Handle handle = Handle::unpack(frame.header.id);
-  calls_.finish(handle, {frame.header.code != 0 ? peer_error(frame) : Status(), {}, {}});
-  return {};
 }
 
 Status ChannelImpl::on_pong(const Frame& frame) {
@@ -302,7 +168,7 @@ Status ChannelImpl::on_region_reply(const Frame& frame) {
   if (!expectation) return std::move(expectation).error();
   const Handle handle = Handle::unpack(frame.header.id);
   if (frame.header.code != 0) {
-    calls_.finish(handle, {peer_error(frame), {}, {}});
+    calls_.finish(handle, {wire::error_of(frame), {}, {}});
     return {};
   }
   auto descriptor = wire::decode_region(frame.body);
@@ -317,7 +183,7 @@ Status ChannelImpl::on_peer_closing() {
   connection_.peer_stopped_asking();
   if (connection_.closing()) return {};
   connection_.mark_closed_by_peer();
-  // The peer closes once both are drained; if it never does, we do.
+  // The peer closes once both sides are drained. This side closes if the peer does not.
   begin_close(2 * limits::kCloseBound);
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "base/str.h"
 
@@ -234,6 +235,11 @@ ServerTimes times_of(const Frame& frame) { return ByteReader(frame.text).read<Se
 std::string_view error_text_of(const Frame& frame) {
   const bool timed = frame.header.type == FrameType::kReply && (frame.header.flags & kFlagTiming) != 0;
   return as_text(frame.text.subspan(timed ? sizeof(ServerTimes) : 0));
+}
+
+Status error_of(const Frame& frame) {
+  Status status(error_code_from_wire(frame.header.code), std::string(error_text_of(frame)));
+  return std::move(status).with_maybe_executed((frame.header.flags & kFlagMaybeExecuted) != 0);
 }
 
 ByteVector encode_names(std::string_view service, std::string_view method) {

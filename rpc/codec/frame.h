@@ -137,6 +137,8 @@ std::uint64_t signature_of(const Frame& frame);
 ServerTimes times_of(const Frame& frame);
 // Of a failed answer, without what precedes it.
 std::string_view error_text_of(const Frame& frame);
+// Returns the error of a failed answer.
+Status error_of(const Frame& frame);
 
 // The text of a request that names its method.
 ByteVector encode_names(std::string_view service, std::string_view method);

@@ -1,44 +1,40 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "rpc/codec/body_pool.h"
-#include "rpc/stream/streams.h"
+#include "rpc/stream/stream_table.h"
 
-// Streams: their messages. Nothing of a stream waits in the queue of the channel but credits and its end:
-// messages stay with the stream until the wire takes them, streams that wait take turns, and so producers
-// wait.
+// Messages of streams. Only credits and ends wait in the outbox; a message stays with its stream
+// until the wire takes the message, so that the writer waits. Stalled streams take turns.
 namespace slime::rpc {
 
 using wire::Frame;
 using wire::FrameType;
 
-// ------------------------------------------------------------------------------------------------ what comes
+// -------------------------------------------------------------------------------------------------- incoming
 
-// Null: a frame that crossed the end of its stream.
-Result<ChannelImpl::Stream*> ChannelImpl::stream_of(const wire::FrameHeader& header) {
+// Returns the open stream of a frame; null for a frame that crossed the end of its stream.
+Result<StreamTable::Stream*> StreamTable::stream_of(const wire::FrameHeader& header) {
   const Handle handle = Handle::unpack(header.id);
-  const auto find = [&](auto& streams) -> Stream* {
+  const auto find_in = [&](const ById& streams) -> Stream* {
     const auto found = streams.find(header.id);
     return found == streams.end() ? nullptr : found->second;
   };
   if ((header.flags & wire::kFlagFromHandler) != 0) {
     const CallTable::Pending* const pending = calls_.find(handle);
     if (pending == nullptr && calls_.knew(handle)) return static_cast<Stream*>(nullptr);
-    Stream* const stream = pending == nullptr || streams_ == nullptr ? nullptr : find(streams_->asked);
+    Stream* const stream = pending == nullptr ? nullptr : find_in(opened_);
     if (stream == nullptr || !pending->sent || pending->pulling)
       return Status(Code::kCorrupt, "a frame of a stream that is not open");
     return stream;
   }
-  if (streams_ != nullptr) {
-    Stream* const stream = find(streams_->served);
-    if (stream != nullptr) return stream;
-    const auto& last = streams_->last_served;
-    if (handle.index >= limits::kMaxCalls || (handle.index < last.size() && last[handle.index] == header.id))
-      return stream;
-  }
+  Stream* const stream = find_in(served_);
+  if (stream != nullptr) return stream;
+  const bool remembered = handle.index < last_served_.size() && last_served_[handle.index] == header.id;
+  if (used_ && (handle.index >= limits::kMaxCalls || remembered)) return stream;
   return Status(Code::kCorrupt, "a frame of a stream that was never opened");
 }
 
-Status ChannelImpl::on_stream(const Frame& frame) {
+Status StreamTable::on_frame(const Frame& frame) {
   auto found = stream_of(frame.header);
   if (!found) return std::move(found).error();
   Stream* const stream = *found;
@@ -52,7 +48,7 @@ Status ChannelImpl::on_stream(const Frame& frame) {
     return {};
   }
   if (type == FrameType::kData) return on_data(*stream, frame);
-  touch_stream(*stream);
+  touch(*stream);
   const std::uint64_t key = stream->key;
   if (type == FrameType::kCredit) {
     std::vector<Task> done;
@@ -66,17 +62,17 @@ Status ChannelImpl::on_stream(const Frame& frame) {
     arriving->complete = arriving->end = true;
     stream->arriving.push_back(std::move(arriving));
   }
-  attend_stream(key);
+  advance_and_pump(key);
   return {};
 }
 
-Status ChannelImpl::on_data(Stream& stream, const Frame& frame) {
+Status StreamTable::on_data(Stream& stream, const Frame& frame) {
   if (stream.peer_ended) return Status(Code::kCorrupt, "a message after the end of its stream");
   if (stream.received == stream.granted)
     return Status(Code::kCorrupt, "a message beyond the stream's credits");
   ++stream.received;
-  touch_stream(stream);
-  watch_streams(deadline_after(connection_.now(), limits::kStreamCreditPause));
+  touch(stream);
+  due_.arm(deadline_after(connection_.now(), limits::kStreamCreditPause));
   auto arriving = std::make_shared<Arriving>();
   if ((frame.header.flags & wire::kFlagRendezvous) != 0) {
     auto offer = wire::decode_offer(frame.body);
@@ -88,35 +84,30 @@ Status ChannelImpl::on_data(Stream& stream, const Frame& frame) {
     arriving->complete = true;
   }
   stream.arriving.push_back(std::move(arriving));
-  attend_stream(stream.key);
+  advance_and_pump(stream.key);
   return {};
 }
 
-// Something happened to the stream, here or at its user's.
-void ChannelImpl::attend_stream(std::uint64_t key) {
-  const Scope scope(*this, false);
-  if (streams_ == nullptr) return;
-  Stream* stream = streams_->find(key);
+// Delivers and sends all that can be delivered and sent now.
+void StreamTable::advance_and_pump(std::uint64_t key) {
+  Stream* stream = find(key);
   if (stream == nullptr) return;
   advance(*stream);
-  stream = streams_->find(key);
+  stream = find(key);
   if (stream != nullptr) pump(*stream);
 }
 
-// Does what the stream's user waits for: gives credits, sends messages, gives returned messages to
-// reads.
-void ChannelImpl::attend_user(std::uint64_t key) {
-  const Scope scope(*this, false);
-  Stream* const stream = streams_ == nullptr ? nullptr : streams_->find(key);
+void StreamTable::attend(std::uint64_t key) {
+  Stream* const stream = find(key);
   if (stream == nullptr) return;
   std::vector<Task> done;
   stream->end->match_reads(done);
   completions_.add_all(std::move(done));
-  attend_stream(key);
+  advance_and_pump(key);
 }
 
-// Reads what is offered, delivers what is complete, in order. May erase the stream.
-void ChannelImpl::advance(Stream& stream) {
+// Reads offered messages and delivers complete ones, in order. May erase the stream.
+void StreamTable::advance(Stream& stream) {
   std::vector<Task> done;
   for (;;) {
     while (pull_next(stream)) {
@@ -135,15 +126,15 @@ void ChannelImpl::advance(Stream& stream) {
   if (over) stream.end->finish_reading(*stream.final, done);
   completions_.add_all(std::move(done));
   if (over) {
-    erase_stream(stream);
+    erase(stream);
   } else if (!stream.broken.ok()) {
     break_stream(stream, std::exchange(stream.broken, {}));
   }
 }
 
-// Begins to read the next large message, if there is one and its turn has come: no more lies here unread than
-// the window's bytes, or one message. What is behind it cannot be read before it, and does not count.
-bool ChannelImpl::pull_next(Stream& stream) {
+// Begins to read the next large message. Returns false if there is none, or if the messages before it
+// that the user has not read would exceed the window's bytes together with it.
+bool StreamTable::pull_next(Stream& stream) {
   if (!stream.broken.ok() || connection_.endpoint_closing()) return false;
   std::shared_ptr<Arriving> next;
   std::uint64_t ahead = 0;
@@ -169,8 +160,8 @@ bool ChannelImpl::pull_next(Stream& stream) {
   frame.header.flags = wire::kFlagRendezvous;
   frame.body = offer;
   Status status = puller_.pull(frame, [this, key = stream.key, next](Result<Payload> body) {
-    Stream* const found = streams_->find(key);
-    if (found == nullptr) return;  // it has ended
+    Stream* const found = find(key);
+    if (found == nullptr) return;  // the stream has ended
     next->complete = true;
     if (body) {
       next->payload = std::move(*body);
@@ -178,7 +169,7 @@ bool ChannelImpl::pull_next(Stream& stream) {
       next->complete = false;
       found->broken = std::move(body).error().with_context("reading a message of the stream");
     }
-    if (!found->pulling) attend_stream(key);
+    if (!found->pulling) advance_and_pump(key);
   });
   stream.pulling = false;
   if (status.ok()) return true;
@@ -186,14 +177,14 @@ bool ChannelImpl::pull_next(Stream& stream) {
   return false;
 }
 
-// ----------------------------------------------------------------------------------------------- what leaves
+// -------------------------------------------------------------------------------------------------- outgoing
 
-// Credits, messages, the end: all that can leave now. May erase the stream.
-void ChannelImpl::pump(Stream& stream, bool all_credits) {
+// Sends credits, messages and the end, as far as they can leave now. May erase the stream.
+void StreamTable::pump(Stream& stream, bool all_credits) {
   if (stream.ended || connection_.over()) return;
   if (!stream.from_handler) {
     const CallTable::Pending* const pending = calls_.find(Handle::unpack(stream.id));
-    if (pending == nullptr) return;  // it has just ended
+    if (pending == nullptr) return;  // the call has just ended
     if (!pending->sent) return stall(stream);
   }
   const StreamEnd::Wants wants = stream.end->attend(all_credits);
@@ -203,7 +194,7 @@ void ChannelImpl::pump(Stream& stream, bool all_credits) {
     frame.header.flags = stream.from_handler ? wire::kFlagFromHandler : 0;
     frame.header.id = stream.id;
     frame.header.value = value;
-    touch_stream(stream);
+    touch(stream);
     outbox_.submit(frame);
   };
   if (wants.credit != 0 && !stream.answered) tell(FrameType::kCredit, stream.granted = wants.credit);
@@ -214,24 +205,22 @@ void ChannelImpl::pump(Stream& stream, bool all_credits) {
   if (stream.answer) {
     Result<ByteVector> answer = std::move(*stream.answer);
     stream.answer.reset();
-    answer_held_ = std::move(stream.answer_held);
-    send_answer(stream.served, std::move(answer));
-    return answer_held_.give_back();
+    return answers_.send_held_answer(stream.served, std::move(answer), std::move(stream.answer_held));
   }
   if (!wants.end || stream.end_sent || stream.answered) return;
   stream.end_sent = true;
   tell(FrameType::kEnd, 0);
 }
 
-// One message; false when there is none, or the wire takes none.
-bool ChannelImpl::send_next(Stream& stream) {
+// Sends one message. Returns false if there is none, or the wire takes none.
+bool StreamTable::send_next(Stream& stream) {
   if (!stream.next) {
     if (!stream.message) stream.message = stream.end->next();
     if (!stream.message) return false;
     stream.next_bytes = stream.message->size();
     const bool lends = !connection_.fits(0, stream.message->size());
     if (lends && lending_.full()) {
-      stall(stream);  // until the peer gives something back
+      stall(stream);  // until the peer releases something
       return false;
     }
     OutFrame frame;
@@ -258,7 +247,7 @@ bool ChannelImpl::send_next(Stream& stream) {
   }
   give_body(std::move(stream.next->body));
   stream.next.reset();
-  touch_stream(stream);
+  touch(stream);
   stream.end->sent();
   std::vector<Task> done;
   stream.end->freed(stream.next_lent.generation == 0 ? stream.next_bytes : 0, done);
@@ -266,17 +255,14 @@ bool ChannelImpl::send_next(Stream& stream) {
   return true;
 }
 
-void ChannelImpl::stall(Stream& stream) {
-  if (std::exchange(stream.stalled, true)) return;
-  streams_->stalled.push_back(stream.key);
+void StreamTable::stall(Stream& stream) {
+  if (!std::exchange(stream.stalled, true)) stalled_.push_back(stream.key);
 }
 
-// The wire takes something again. Each gets its turn; what it does not finish waits for the next one.
-void ChannelImpl::pump_stalled() {
-  for (std::size_t left = streams_->stalled.size(); left > 0 && outbox_.empty(); --left) {
-    const std::uint64_t key = streams_->stalled.front();
-    streams_->stalled.pop_front();
-    Stream* const stream = streams_->find(key);
+// A stream that is not done in its turn goes to the end of the queue.
+void StreamTable::pump_stalled() {
+  for (std::size_t left = stalled_.size(); left > 0 && outbox_.empty(); --left) {
+    Stream* const stream = find(stalled_.pop_front());
     if (stream == nullptr) continue;
     stream->stalled = false;
     pump(*stream);
@@ -284,12 +270,12 @@ void ChannelImpl::pump_stalled() {
 }
 
 // The peer has read a large message.
-void ChannelImpl::message_released(StreamEnd& stream, std::uint64_t bytes) {
+void StreamTable::message_released(StreamEnd& end, std::uint64_t bytes) {
   if (connection_.closed() || connection_.destroying()) return;
   std::vector<Task> done;
-  stream.freed(bytes, done);
+  end.freed(bytes, done);
   completions_.add_all(std::move(done));
-  if (Stream* const open = streams_->find(stream.key())) pump(*open);
+  if (Stream* const stream = find(end.key())) pump(*stream);
   pump_stalled();
 }
 

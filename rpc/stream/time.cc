@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "rpc/stream/streams.h"
+#include "rpc/stream/stream_table.h"
 
-// Streams: deadlines, idle timeouts, and credits of slow readers.
+// Deadlines and idle timeouts of streams, and credits of slow readers.
 namespace slime::rpc {
 namespace {
 
@@ -19,54 +19,43 @@ std::string messages_text(std::uint64_t count) {
 
 }  // namespace
 
-void ChannelImpl::touch_stream(Stream& stream) {
+void StreamTable::touch(Stream& stream) {
   stream.active = connection_.now();
   stream.waited = false;
 }
 
 // Returns when to check the stream. A served stream with a deadline has no idle timeout: its
 // deadline bounds it.
-TimePoint ChannelImpl::stream_due(const Stream& stream) const {
+TimePoint StreamTable::due(const Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return stream.deadline;
   return deadline_after(stream.active, stream.idle_timeout);
 }
 
-// Uses one timer for all streams: a frame only moves its stream's `active`; the timer checks all of
-// them.
-void ChannelImpl::watch_streams(TimePoint first) {
-  if (first == kNever || (streams_->timer && streams_->timer.when <= first)) return;
-  connection_.loop().cancel_timer(streams_->timer);
-  streams_->timer = connection_.loop().add_timer(first, [this] {
-    const Scope scope(*this, true);
-    streams_->timer = {};
-    look_at_streams();
-  });
-}
-
-void ChannelImpl::look_at_streams() {
+// A frame only moves the `active` of its stream; the timer checks all streams.
+void StreamTable::check_due() {
   const TimePoint now = connection_.now();
   TimePoint next = kNever;
   std::vector<std::uint64_t> late;
   std::vector<std::uint64_t> owing;
-  for (const auto& [key, stream] : streams_->all) {
+  for (const auto& [key, stream] : all_) {
     if (stream->ended) continue;
     const StreamEnd::Pause pause = stream->end->pause();
     if (pause.owes && !stream->answered) owing.push_back(key);
     if (pause.unread) next = std::min(next, deadline_after(now, limits::kStreamCreditPause));
-    if (stream_due(*stream) <= now && stream_is_idle(*stream)) late.push_back(key);
-    next = std::min(next, stream_due(*stream));
+    if (due(*stream) <= now && check_idle(*stream)) late.push_back(key);
+    next = std::min(next, due(*stream));
   }
   for (const std::uint64_t key : owing) {
-    if (Stream* const stream = streams_->find(key)) pump(*stream, true);
+    if (Stream* const stream = find(key)) pump(*stream, true);
   }
   for (const std::uint64_t key : late) {
-    if (Stream* const stream = streams_->find(key)) end_idle(*stream);
+    if (Stream* const stream = find(key)) end_idle(*stream);
   }
-  watch_streams(next == kNever ? next : std::max(next, now + Nanos(1)));
+  due_.arm(next == kNever ? next : std::max(next, now + Nanos(1)));
 }
 
 // Returns whether a stream that is due is idle. Restarts the idle time of a stream that is not.
-bool ChannelImpl::stream_is_idle(Stream& stream) const {
+bool StreamTable::check_idle(Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return true;  // its deadline has passed
   const StreamEnd::Pause pause = stream.end->pause();
   bool busy = !stream.arriving.empty();  // a large message is being read
@@ -84,7 +73,7 @@ bool ChannelImpl::stream_is_idle(Stream& stream) const {
 }
 
 // Ends the stream with kDeadlineExceeded. May erase it.
-void ChannelImpl::end_idle(Stream& stream) {
+void StreamTable::end_idle(Stream& stream) {
   if (stream.from_handler) {
     Status reason(Code::kDeadlineExceeded, "the deadline of the stream has passed");
     if (stream.deadline == kNever)
@@ -101,11 +90,9 @@ void ChannelImpl::end_idle(Stream& stream) {
   calls_.fail(handle, std::move(reason));
 }
 
-// Returns the error text for a stream whose deadline has passed; empty if the call is no stream.
-std::string ChannelImpl::stream_deadline_text(Handle call) const {
-  if (streams_ == nullptr) return {};
-  const auto found = streams_->asked.find(call.packed());
-  if (found == streams_->asked.end()) return {};
+std::string StreamTable::deadline_text(Handle call) const {
+  const auto found = opened_.find(call.packed());
+  if (found == opened_.end()) return {};
   return str("the deadline of the whole stream to ", connection_.peer_name(), " passed before its end; ",
              messages_text(found->second->messages));
 }

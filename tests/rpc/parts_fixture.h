@@ -12,9 +12,10 @@
 
 namespace slime::rpc::testing {
 
-// What a part of a channel stands on: a connection over the endpoint of side 0, whose peer records what
-// comes, completions, and turns that are counted. Destroys the endpoint before the parts, as a channel does:
-// declare the parts after it, and call finish() at the end of a test that has sent something.
+// What a part of a channel stands on: a connection over the endpoint of side 0, whose peer records
+// what comes, completions, and turns that are counted. Destroys the endpoint before the parts, as a
+// channel does: declare the parts after it, and call finish() at the end of a test that has sent
+// something.
 class PartsBase final : public TurnHost, private DeliverySource {
  public:
   explicit PartsBase(Fixture& f, ChannelOptions options = {.peer_name = "peer"},

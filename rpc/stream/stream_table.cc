@@ -1,6 +1,6 @@
-#include "rpc/stream/streams.h"
+#include "rpc/stream/stream_table.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/str.h"
@@ -12,83 +12,86 @@ namespace slime::rpc {
 
 using wire::FrameType;
 
-ChannelImpl::Streams& ChannelImpl::streams() {
-  if (streams_ == nullptr) streams_ = std::make_unique<Streams>();
-  return *streams_;
-}
+StreamTable::StreamTable(const Parts& parts, std::shared_ptr<AnswerBox> box)
+    : connection_(parts.connection),
+      completions_(parts.completions),
+      outbox_(parts.outbox),
+      lending_(parts.lending),
+      calls_(parts.calls),
+      puller_(parts.puller),
+      turns_(parts.turns),
+      answers_(parts.answers),
+      box_(std::move(box)),
+      due_(parts.connection.loop(), parts.turns, [this] { check_due(); }) {}
 
-ChannelImpl::Stream& ChannelImpl::add_stream(std::shared_ptr<StreamEnd> end, std::uint64_t id,
-                                             bool from_handler) {
+StreamTable::Stream& StreamTable::add(std::shared_ptr<StreamEnd> end, std::uint64_t id, bool from_handler) {
   auto stream = std::make_unique<Stream>();
-  stream->key = ++streams_->last_key;
+  stream->key = ++last_key_;
   stream->id = id;
   stream->from_handler = from_handler;
   stream->end = std::move(end);
   stream->idle_timeout = connection_.options().streams.idle_timeout;
   stream->active = connection_.now();
   Stream& added = *stream;
-  (from_handler ? streams_->served : streams_->asked).emplace(id, &added);
-  streams_->all.emplace(added.key, std::move(stream));
-  const std::uint64_t limit = connection_.max_payload_bytes();
+  (from_handler ? served_ : opened_).emplace(id, &added);
+  all_.emplace(added.key, std::move(stream));
   // Releases of messages, credits and an end, besides what calls need.
   outbox_.allow_answers(connection_.options().streams.window + 4);
-  added.end->bind(box_, added.key, {connection_.options().streams, limit});
+  added.end->bind(box_, added.key, {connection_.options().streams, connection_.max_payload_bytes()});
   return added;
+}
+
+StreamTable::Stream* StreamTable::find(std::uint64_t key) {
+  const auto found = all_.find(key);
+  return found == all_.end() ? nullptr : found->second.get();
 }
 
 // ------------------------------------------------------------------------------------------------ the caller
 
-Ticket ChannelImpl::stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
-                           CallHandler handler) {
-  const Scope scope(*this, false);
+CallHandler StreamTable::end_with(std::shared_ptr<StreamEnd> stream, CallHandler&& handler) {
   SLIME_CHECK(stream != nullptr);
-  const std::uint64_t key = streams().last_key + 1;
-  CallHandler ends = [this, key, stream, handler = std::move(handler)](Result<Payload> reply) mutable {
+  used_ = true;
+  return [this, key = last_key_ + 1, stream = std::move(stream),
+          handler = std::move(handler)](Result<Payload> reply) mutable {
     {
-      const Scope handler_scope(*this, true);
-      if (streams_->find(key) != nullptr && streams_->find(key)->end == stream) {
-        end_asked(key, reply.status());
-      } else {  // it never began
+      const LoopTurn turn(turns_);
+      const Stream* const open = find(key);
+      if (open != nullptr && open->end == stream) {
+        end_opened(key, reply.status());
+      } else {  // the call was refused before add_opened()
         stream->stop(reply.status());
       }
     }
     handler(std::move(reply));
   };
-  if (!connection_.peer_has(wire::kFeatureStreams)) {
-    ++counters_.calls;
-    if (spec.context != nullptr) contexts_.watch(spec.context, ends);
-    return calls_.refuse(
-        Kind::kCall, std::move(ends),
-        Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
-  }
-  const Ticket ticket = ask_attached(spec, std::move(request), std::move(ends), wire::kFlagStream);
-  if (ticket.value == 0) return ticket;
-  Stream& added = add_stream(std::move(stream), ticket.value, false);
-  if (spec.idle_timeout != Nanos::zero()) added.idle_timeout = spec.idle_timeout;
-  watch_streams(stream_due(added));
+}
+
+void StreamTable::add_opened(std::shared_ptr<StreamEnd> stream, Ticket call, Nanos idle_timeout) {
+  Stream& added = add(std::move(stream), call.value, false);
+  if (idle_timeout != Nanos::zero()) added.idle_timeout = idle_timeout;
+  due_.arm(due(added));
   pump(added);
-  return ticket;
 }
 
-// The hello has told that the peer has none; what was asked for before has not left.
-void ChannelImpl::refuse_streams() {
-  std::vector<Handle> asked;
-  for (const auto& [id, stream] : streams_->asked) asked.push_back(Handle::unpack(id));
-  for (const Handle handle : asked)
-    calls_.fail(handle,
-                Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it")));
+void StreamTable::refuse_opened() {
+  std::vector<Handle> calls;
+  for (const auto& [id, stream] : opened_) calls.push_back(Handle::unpack(id));
+  for (const Handle call : calls) calls_.fail(call, no_streams());
 }
 
-// The peer's answer is an error: what it wrote before that has come, or is being read.
-void ChannelImpl::note_replied(Handle handle) {
-  const auto found = streams_->asked.find(handle.packed());
-  if (found != streams_->asked.end()) found->second->replied = true;
+Status StreamTable::no_streams() const {
+  return Status(Code::kUnimplemented, str(connection_.peer_name(), " knows no streams: upgrade it"));
+}
+
+void StreamTable::note_error_reply(Handle call) {
+  const auto found = opened_.find(call.packed());
+  if (found != opened_.end()) found->second->replied = true;
 }
 
 // The call is over. What the peer wrote before its answer can still be read; after any other end nothing.
-void ChannelImpl::end_asked(std::uint64_t key, const Status& reason) {
-  Stream& stream = *streams_->find(key);
-  streams_->asked.erase(stream.id);
+void StreamTable::end_opened(std::uint64_t key, const Status& reason) {
+  Stream& stream = *find(key);
+  opened_.erase(stream.id);
   stream.ended = true;
   std::vector<Task> done;
   stream.end->stop_writing(reason.ok() ? Status(Code::kAborted, "the handler has ended the stream") : reason,
@@ -103,42 +106,43 @@ void ChannelImpl::end_asked(std::uint64_t key, const Status& reason) {
   drop_arriving(stream);
   stream.end->stop_reading(reason, done);
   completions_.add_all(std::move(done));
-  erase_stream(stream);
+  erase(stream);
 }
 
 // ----------------------------------------------------------------------------------------------- the handler
 
-// A peer's ids are places in a table of its own; those of small ones are remembered, so that frames of a
-// stream that is over can be told from those of one that never was.
-Status ChannelImpl::note_stream(std::uint64_t id) {
-  const std::size_t index = Handle::unpack(id).index;
+// A peer's ids are indexes of a table of its own; those of small ones are remembered.
+Status StreamTable::note_refused(std::uint64_t call) {
+  const std::size_t index = Handle::unpack(call).index;
   if (index >= limits::kMaxCalls) return {};
-  auto& last = streams().last_served;
-  if (index >= last.size()) last.resize(index + 1);
-  if (last[index] == id) return Status(Code::kCorrupt, "a stream that was opened before");
-  last[index] = id;
+  used_ = true;
+  if (index >= last_served_.size()) last_served_.resize(index + 1);
+  if (last_served_[index] == call) return Status(Code::kCorrupt, "a stream that was opened before");
+  last_served_[index] = call;
   return {};
 }
 
-Status ChannelImpl::take_stream(Handle served, std::uint64_t id, TimePoint deadline) {
-  SLIME_TRY(note_stream(id));
-  if (streams().served.contains(id)) return Status(Code::kCorrupt, "a stream that is open already");
-  Stream& stream = add_stream(std::make_shared<StreamEnd>(nullptr, false), id, true);
+Status StreamTable::add_served(Handle served, std::uint64_t call, TimePoint deadline) {
+  SLIME_TRY(note_refused(call));
+  used_ = true;
+  if (served_.contains(call)) return Status(Code::kCorrupt, "a stream that is open already");
+  Stream& stream = add(std::make_shared<StreamEnd>(nullptr, false), call, true);
   stream.served = served;
   stream.deadline = deadline;
   box_->add_stream(served.packed(), stream.end);
-  watch_streams(stream_due(stream));
+  due_.arm(due(stream));
   return {};
 }
 
-void ChannelImpl::cancel_stream(std::uint64_t id) {
-  const auto found = streams_->served.find(id);
-  if (found == streams_->served.end() || found->second->ended) return;
+void StreamTable::cancel_served(std::uint64_t call) {
+  const auto found = served_.find(call);
+  if (found == served_.end() || found->second->ended) return;
   end_served(*found->second, Status(Code::kCancelled, "the caller has cancelled the stream"));
 }
 
-// Nobody waits for it any more; its handler still answers. May erase the stream.
-void ChannelImpl::end_served(Stream& stream, const Status& reason) {
+// Ends a served stream that its caller does not wait for. The handler still answers. May erase the
+// stream.
+void StreamTable::end_served(Stream& stream, const Status& reason) {
   stream.ended = true;
   drop_arriving(stream);
   std::vector<Task> done;
@@ -149,13 +153,13 @@ void ChannelImpl::end_served(Stream& stream, const Status& reason) {
   if (!stream.answer) return;
   stream.answer.reset();  // its messages have not all left
   Status failed = reason;
-  send_answer(stream.served, std::move(failed).with_maybe_executed(true));
+  answers_.send_held_answer(stream.served, std::move(failed).with_maybe_executed(true), {});
 }
 
-// A result follows the messages that were written before it; an error does not wait for them. True: it waits.
-bool ChannelImpl::hold_answer(Handle handle, const Served& served, Result<ByteVector>& answer) {
-  const auto found = streams_->served.find(served.call);
-  if (found == streams_->served.end() || found->second->served != handle) return false;
+bool StreamTable::hold_answer(Handle served, std::uint64_t call, Result<ByteVector>& answer,
+                              Account::Held& held) {
+  const auto found = served_.find(call);
+  if (found == served_.end() || found->second->served != served) return false;
   Stream& stream = *found->second;
   const Status over(Code::kAborted, "the stream was answered");
   std::vector<Task> done;
@@ -169,22 +173,22 @@ bool ChannelImpl::hold_answer(Handle handle, const Served& served, Result<ByteVe
       answer = Status(Code::kInternal, "a message of the stream could not be sent").with_maybe_executed(true);
     } else if (stream.message || stream.next || !stream.end->all_sent()) {
       stream.answer.emplace(std::move(answer));
-      stream.answer_held = std::move(answer_held_);
+      stream.answer_held = std::move(held);
       completions_.add_all(std::move(done));
       return true;
     }
   }
   stream.end->stop_writing(over, done);
   completions_.add_all(std::move(done));
-  box_->remove_stream(handle.packed());
-  erase_stream(stream);
+  box_->remove_stream(served.packed());
+  erase(stream);
   return false;
 }
 
 // ------------------------------------------------------------------------------------------------- both ends
 
 // A message could not be read: nothing behind it may be read either. May erase the stream.
-void ChannelImpl::break_stream(Stream& stream, Status reason) {
+void StreamTable::break_stream(Stream& stream, Status reason) {
   if (stream.from_handler) return end_served(stream, reason);
   drop_arriving(stream);
   if (!stream.final) {
@@ -197,7 +201,7 @@ void ChannelImpl::break_stream(Stream& stream, Status reason) {
 }
 
 // What has come and was not delivered goes; the peer gets back what it lends for it.
-void ChannelImpl::drop_arriving(Stream& stream) {
+void StreamTable::drop_arriving(Stream& stream) {
   for (const auto& arriving : std::exchange(stream.arriving, {})) {
     if (arriving->offer.empty()) continue;
     const auto offer = wire::decode_offer(arriving->offer);
@@ -206,7 +210,7 @@ void ChannelImpl::drop_arriving(Stream& stream) {
 }
 
 // What was accepted and has not left; the peer never heard of what is lent for it.
-void ChannelImpl::drop_leaving(Stream& stream) {
+void StreamTable::drop_leaving(Stream& stream) {
   stream.message.reset();
   if (!std::exchange(stream.next, std::nullopt) || stream.next_lent.generation == 0) return;
   Lent* const lent = lending_.find(stream.next_lent);
@@ -215,27 +219,27 @@ void ChannelImpl::drop_leaving(Stream& stream) {
   lending_.release(stream.next_lent);
 }
 
-void ChannelImpl::erase_stream(Stream& stream) {
+void StreamTable::erase(Stream& stream) {
   drop_leaving(stream);
-  if (stream.from_handler) streams_->served.erase(stream.id);
-  streams_->all.erase(stream.key);
+  if (stream.from_handler) served_.erase(stream.id);
+  all_.erase(stream.key);
   outbox_.disallow_answers(connection_.options().streams.window + 4);
 }
 
 // The channel is closed: those that we opened end with their calls.
-void ChannelImpl::sweep_streams() {
-  connection_.loop().cancel_timer(streams_->timer);
+void StreamTable::sweep() {
+  due_.cancel();
   std::vector<std::uint64_t> keys;
-  for (const auto& [key, stream] : streams_->all) keys.push_back(key);
+  for (const auto& [key, stream] : all_) keys.push_back(key);
   std::vector<Task> done;
   for (const std::uint64_t key : keys) {
-    Stream& stream = *streams_->find(key);
+    Stream& stream = *find(key);
     stream.lost = !stream.arriving.empty();
     stream.arriving.clear();
     if (stream.from_handler) {
       stream.end->stop_writing(connection_.closing_status(), done);
       stream.end->stop_reading(connection_.closing_status(), done);
-      erase_stream(stream);
+      erase(stream);
     } else if (stream.final) {
       stream.final = connection_.closing_status();
       advance(stream);

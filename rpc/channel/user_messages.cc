@@ -1,0 +1,92 @@
+#include "rpc/channel/user_messages.h"
+
+#include <utility>
+
+#include "base/str.h"
+
+namespace slime::rpc {
+
+using Kind = CallTable::Kind;
+
+// --------------------------------------------------------------------------------------------------- asking
+
+Ticket UserMessages::send(std::uint64_t tag, ByteVector&& body, TimePoint deadline, DoneHandler&& handler) {
+  CallTable& calls = parts_.calls;
+  Status status = calls.admission(Kind::kSend);
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kUserMessage;
+  frame.header.value = tag;
+  Handle lent;
+  if (status.ok()) status = parts_.lending.put_body(frame, std::move(body), lent);
+  if (!status.ok()) return calls.refuse(Kind::kSend, std::move(handler), std::move(status));
+  const auto [handle, pending] = calls.add(Kind::kSend, std::move(handler), deadline);
+  pending->lent = lent;
+  return calls.ask(handle, deadline, frame);
+}
+
+Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler) {
+  CallTable& calls = parts_.calls;
+  // A message that has arrived can still be received when nothing more comes.
+  Status status = parts_.inbox.would_wait(tag) ? calls.admission(Kind::kRecv) : Status();
+  if (status.ok() && calls.receives() >= parts_.connection.options().max_calls)
+    status = Status(Code::kResourceExhausted, str(calls.receives(), " receives wait already"));
+  if (!status.ok()) return calls.refuse(Kind::kRecv, std::move(handler), std::move(status));
+  const auto [handle, pending] = calls.add(Kind::kRecv, std::move(handler), deadline);
+  pending->tag = tag;
+  calls.watch(deadline);
+  parts_.inbox.add_receive(tag, handle);
+  return Ticket{calls.find(handle) != nullptr ? handle.packed() : 0};
+}
+
+// ------------------------------------------------------------------------------------------------- receiving
+
+Status UserMessages::admit(std::uint64_t tag, std::uint64_t bytes) const {
+  if (parts_.connection.closing() && !parts_.inbox.awaited(tag))
+    return Status(Code::kUnavailable, "the peer is closing the connection");
+  return parts_.inbox.admit(tag, bytes);
+}
+
+Status UserMessages::on_message(const wire::Frame& frame) {
+  const std::uint64_t tag = frame.header.value;
+  const std::uint64_t id = frame.header.id;
+  const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
+  Inbox& inbox = parts_.inbox;
+  Outbox& outbox = parts_.outbox;
+  wire::Offer offer;
+  offer.length_bytes = frame.body.size();
+  if (offered) {
+    auto decoded = wire::decode_offer(frame.body);
+    if (!decoded) return std::move(decoded).error();
+    offer = *decoded;
+  }
+  if (const Status refused = admit(tag, offer.length_bytes); !refused.ok()) {
+    if (offered) outbox.answer(wire::FrameType::kRelease, offer.lease.packed());
+    outbox.answer(wire::FrameType::kUserAck, id, refused);
+    return {};
+  }
+  const Inbox::Place message = inbox.add(tag, offer.length_bytes);
+  if (!offered) {
+    inbox.complete(message, Payload(frame.body));
+    outbox.answer(wire::FrameType::kUserAck, id);
+    return {};
+  }
+  return parts_.puller.pull(frame, [&inbox, &outbox, id, message](Result<Payload> body) {
+    const Status status = body.status();
+    if (body) {
+      inbox.complete(message, std::move(*body));
+    } else {
+      inbox.drop(message);
+    }
+    outbox.answer(wire::FrameType::kUserAck, id, status);
+  });
+}
+
+Status UserMessages::on_ack(const wire::Frame& frame) {
+  auto expected = parts_.calls.expected(frame.header, Kind::kSend);
+  if (!expected) return std::move(expected).error();
+  const Status status = frame.header.code != 0 ? wire::error_of(frame) : Status();
+  parts_.calls.finish(Handle::unpack(frame.header.id), {status, {}, {}});
+  return {};
+}
+
+}  // namespace slime::rpc

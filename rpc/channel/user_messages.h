@@ -1,0 +1,49 @@
+#pragma once
+
+// Private to rpc: user messages of a channel, both ways.
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "rpc/channel.h"
+#include "rpc/channel/call_table.h"
+#include "rpc/channel/connection.h"
+#include "rpc/channel/inbox.h"
+#include "rpc/channel/lending.h"
+#include "rpc/channel/outbox.h"
+#include "rpc/channel/puller.h"
+#include "rpc/codec/frame.h"
+
+namespace slime::rpc {
+
+// Sends user messages, receives the peer's into the inbox, and adds receives. The inbox acknowledges
+// a message when the message is there as a whole. Thread: the loop, in a turn.
+class UserMessages {
+ public:
+  struct Parts {
+    Connection& connection;
+    CallTable& calls;
+    Outbox& outbox;
+    Lending& lending;
+    Puller& puller;
+    Inbox& inbox;
+  };
+  explicit UserMessages(const Parts& parts) : parts_(parts) {}
+  UserMessages(const UserMessages&) = delete;
+  UserMessages& operator=(const UserMessages&) = delete;
+
+  Ticket send(std::uint64_t tag, ByteVector&& body, TimePoint deadline, DoneHandler&& handler);
+  Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler);
+  // Take a kUserMessage and a kUserAck frame. An error if the peer broke the protocol.
+  Status on_message(const wire::Frame& frame);
+  Status on_ack(const wire::Frame& frame);
+
+ private:
+  [[nodiscard]] Status admit(std::uint64_t tag, std::uint64_t bytes) const;
+
+  const Parts parts_;
+};
+
+}  // namespace slime::rpc
