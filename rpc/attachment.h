@@ -17,8 +17,7 @@ class MemoryRegion;
 
 namespace slime::rpc {
 
-// Registered memory that attachments lie in, or that is to receive them. Thread: the loop, and whoever makes
-// it.
+// Registered memory of attachments. Thread: the loop, and the thread that makes the object.
 class Registered {
  public:
   Registered() = default;
@@ -26,49 +25,51 @@ class Registered {
   Registered& operator=(const Registered&) = delete;
   virtual ~Registered() = default;
   [[nodiscard]] virtual MutableBytes bytes() const = 0;
-  // Its registration with this device, there as long as this object; or why there is none.
+  // Returns the registration with this device, which lives as long as this object; or an error.
   [[nodiscard]] virtual Result<const transport::MemoryRegion*> on(const transport::Device& device) const = 0;
-  // Whether the peer of that endpoint (Endpoint::id) may be told the registration. Else the bytes are
-  // registered for one call.
+  // Returns whether the peer of this endpoint (Endpoint::id) may get the registration. If not, the
+  // bytes are registered again for one call.
   [[nodiscard]] virtual bool shown_to(std::uint64_t endpoint) const {
     static_cast<void>(endpoint);
     return true;
   }
-  // Gives its pages back, so that it reads as zeros; false: it is not for that.
+  // Gives the pages back, so that the memory reads as zeros. Returns false if the memory does not
+  // support it.
   virtual bool discard() const { return false; }
 };
 
-// What an attachment is an array of, for those who know arrays: the dtype as its sender spells it ("<f4"),
-// and the shape. Told, never looked at on the way.
+// Type and shape of an attachment that is an array. `dtype` is the sender's text ("<f4"). Passed on
+// unchecked.
 struct ArrayType {
   std::string dtype;
   std::vector<std::uint64_t> shape;
   bool operator==(const ArrayType&) const = default;
 };
 
-// Bytes that travel beside the msgpack of a request or a reply, as an argument, a result, or inside of one:
-// lent where they lie, or inline where they are few. Nobody copies them: the receiver reads them straight
-// into memory that is its own, or that it named (Destination).
+// Bytes beside the msgpack of a request or a reply: an argument, a result, or a part of one. Large
+// ones are lent without a copy: the receiver reads them into its own memory, or into a Destination.
+// Small ones travel inline.
 //
-// A value; copies share the memory, which is held until the last of them is gone or was release()d. Of what
-// is sent it is held, besides, and must not change, until the peer has read it or its connection is over,
-// which may be after the call has ended: on that ground bytes are given together with what keeps them alive.
-// Thread: any, one object from one at a time.
+// A value; copies share the memory, which lives until the last copy is destroyed or released.
+// Memory of a sent attachment must not change until the peer has read it or the connection has
+// ended, which may be after the end of the call; until then the channel holds `keeper`. Thread:
+// any, one object on one thread at a time.
 class Attachment {
  public:
-  Attachment() = default;  // of no bytes
+  Attachment() = default;  // no bytes
   explicit Attachment(ByteVector bytes) {
     auto owned = std::make_shared<const ByteVector>(std::move(bytes));
     bytes_ = *owned;
     keeper_ = std::move(owned);
   }
-  // `keeper` goes when nobody needs the bytes any more, on any thread.
+  // `keeper` is destroyed when the bytes are not needed any more, on any thread.
   Attachment(Bytes bytes, std::shared_ptr<const void> keeper) : bytes_(bytes), keeper_(std::move(keeper)) {}
-  // A range of registered memory, which needs Rights::kRemoteRead to be sent. kInvalidArgument for one that
-  // is not inside.
+  // Returns a range of registered memory, which needs Rights::kRemoteRead to be sent.
+  // kInvalidArgument if the range is not inside the memory.
   static Result<Attachment> of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
                                std::uint64_t length_bytes);
-  // Of memory that was made for what comes: a block, or what make_received() made.
+  // Returns an attachment in memory that was made to receive it: a block, or memory of
+  // make_received().
   static Attachment received(Bytes bytes, std::shared_ptr<const void> keeper, const Registered* block) {
     Attachment out(bytes, std::move(keeper));
     out.memory_ = block;
@@ -78,40 +79,40 @@ class Attachment {
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
-  // Gives the memory up now.
+  // Drops the bytes.
   void release() { *this = Attachment(); }
 
-  // A range of it, which shares the memory. kInvalidArgument for one that is not inside.
+  // Returns a range, which shares the memory. kInvalidArgument if the range is not inside the
+  // bytes.
   [[nodiscard]] Result<Attachment> part(std::uint64_t offset, std::uint64_t length_bytes) const;
-  // Gives the pages of large memory that was received back now, while it is still there: it reads as zeros
-  // from then on, or, where a device pins them, stays what it was. Nothing happens while others have it,
-  // which the peer may that it is lent to, and to memory that a call named.
+  // Gives the pages of large received memory back: it then reads as zeros, or stays unchanged if a
+  // device pins the pages. Does nothing if other copies exist, if the bytes are lent, or if they
+  // are in a Destination.
   void discard() const;
 
-  // Null where it is only bytes.
+  // Returns null if the attachment is no array.
   [[nodiscard]] const ArrayType* array() const { return array_.get(); }
   void set_array(ArrayType type) { array_ = std::make_shared<const ArrayType>(std::move(type)); }
 
-  // Where the memory is registered; null: nowhere that is known.
+  // Returns the registered memory of the bytes; null: none.
   [[nodiscard]] const Registered* memory() const { return memory_; }
-  // False for a range of a user's region, whose memory exists without the attachment.
+  // Returns false for a range of a user's region, whose memory exists without the attachment.
   [[nodiscard]] bool owns_memory() const { return memory_ == nullptr || received_; }
 
  private:
   Bytes bytes_;
   std::shared_ptr<const void> keeper_;
-  const Registered* memory_ = nullptr;  // kept by keeper_
-  bool received_ = false;               // into memory that was made for it
+  const Registered* memory_ = nullptr;  // owned by keeper_
+  bool received_ = false;               // made by received()
   std::shared_ptr<const ArrayType> array_;
 };
 using Attachments = std::vector<Attachment>;
 
-// Memory of the caller's that an attachment of the reply is to be read into, instead of into memory that is
-// made for it. It is written only while its call is under way: not any more once the call has ended, however
-// it ended. The attachment that is handed out then is a view of the beginning of it.
+// Memory of a caller that an attachment of the reply is read into, instead of new memory. Written
+// only until the call has ended. The received attachment is a view of its beginning.
 class Destination {
  public:
-  // `keeper` goes when neither the call nor the attachment needs the bytes any more, on any thread.
+  // `keeper` is destroyed when neither the call nor the attachment needs the bytes, on any thread.
   explicit Destination(MutableBytes bytes, std::shared_ptr<const void> keeper = nullptr)
       : bytes_(bytes), keeper_(std::move(keeper)) {}
   static Result<Destination> of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
@@ -119,7 +120,7 @@ class Destination {
 
   [[nodiscard]] MutableBytes bytes() const { return bytes_; }
   [[nodiscard]] const Registered* memory() const { return memory_; }
-  // What was read into it.
+  // Returns the attachment that was read into this memory.
   [[nodiscard]] Attachment filled(std::size_t length) const { return {Bytes(bytes_.first(length)), keeper_}; }
 
  private:
@@ -129,13 +130,13 @@ class Destination {
 };
 using Destinations = std::vector<Destination>;
 
-// A body and what travels beside it; of a request also where the attachments of its reply go, in their order:
-// the others go into memory of their own.
+// A body and its attachments. A request may also have destinations for the attachments of its
+// reply, in their order; attachments without one get new memory.
 struct AttachedBody {
   ByteVector body;
   Attachments attachments{};
   Destinations into{};
-  // Of a request: the body is bytes for a method that takes such, and no msgpack. Nothing is beside it.
+  // Of a request: the body is for a method of bytes, and has no attachments or destinations.
   bool raw = false;
 };
 

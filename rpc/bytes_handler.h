@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by rpc/typed_handler.h: handlers of methods of bytes.
+// Included by rpc/typed_handler.h: makes a RawHandler of a handler of bytes.
 
 #include <string_view>
 #include <tuple>
@@ -79,8 +79,7 @@ struct MakeBytes<F, Return, std::tuple<const CallInfo&, Body>> : MakeBytes<F, Re
 namespace slime::rpc {
 
 template <class F>
-// NOLINTNEXTLINE(performance-unnecessary-value-param): moved on, which a template that nobody uses does not
-// show
+// NOLINTNEXTLINE(performance-unnecessary-value-param): moved when the template is instantiated
 Status Service::add_bytes(std::string_view method, F handler, MethodOptions options) {
   using Of = detail::Signature<F>;
   using Handler = typename detail::MakeBytes<F, typename Of::Return, typename Of::Arguments>::Type;

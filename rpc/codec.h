@@ -24,25 +24,26 @@
 #include "rpc/msgpack_types.h"
 #include "rpc/payload.h"
 
-// Bodies are msgpack: a request is an array of the arguments, a reply is one value. What converts: numbers,
-// bool, std::string, bytes as ByteVector or Bytes (bin), containers, std::tuple, std::optional (nil), structs
-// with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps, what Python sees as dict), and Attachment, which
-// is an extension value that names bytes beside the body.
+// Bodies are msgpack: a request is an array of the arguments, a reply is one value. Types that
+// convert: numbers, bool, std::string, bytes as ByteVector or Bytes (bin), containers, std::tuple,
+// std::optional (nil), structs with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps; a dict in
+// Python), and Attachment, an extension value that names bytes beside the body.
 namespace slime::rpc {
 
-// Checks a peer's bytes without allocating: exactly one object, nothing after it, nesting and number of
-// objects within limits, and every claimed length there. kInvalidArgument says what is wrong at which byte.
+// Checks a peer's bytes without allocating: exactly one object, nesting and number of objects
+// within limits, each length within the bytes. The text of kInvalidArgument names the fault and its
+// byte.
 Status validate_msgpack(Bytes bytes);
 
 namespace detail {
 
-// What msgpack packs into. Floats stay floats in it (below).
+// The output of msgpack. Floats stay floats (see below).
 class ByteSink {
  public:
   explicit ByteSink(ByteVector& out) : out_(out) {}
   void write(const char* data, std::size_t size) {
     const auto* first = reinterpret_cast<const std::byte*>(data);
-    if (size == 1) {  // most of what is packed are tags
+    if (size == 1) {  // most writes are tags
       out_.push_back(*first);
     } else {
       out_.insert(out_.end(), first, first + size);
@@ -53,14 +54,14 @@ class ByteSink {
   ByteVector& out_;
 };
 
-// The same for what may have attachments, while an AttachmentScope says where they go.
+// The output for values with attachments, which go to the AttachmentScope of this thread.
 class AttachingSink : public ByteSink {
  public:
   using ByteSink::ByteSink;
 };
 
-// msgpack-c packs a float that has the value of an integer as that: its reader would get another type, and
-// -0.0 lose its sign.
+// msgpack-c packs a float with the value of an integer as an integer: the reader would get another
+// type, and -0.0 would lose its sign.
 inline std::array<char, 9> packed_float(double value) {
   std::array<char, 9> bytes{static_cast<char>(0xcb)};
   const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -109,7 +110,7 @@ msgpack::packer<slime::rpc::detail::AttachingSink>::pack_float(float value) {
 namespace slime::rpc {
 namespace detail {
 
-// An unpacked object and the memory of its containers, which the thread uses again.
+// An unpacked object and the memory of its containers, which the thread reuses.
 class Unpacked {
  public:
   Unpacked();
@@ -123,12 +124,12 @@ class Unpacked {
   std::unique_ptr<msgpack::zone> zone_;
   msgpack::object object_;
 };
-// Validates, then unpacks. Texts and binaries refer to `bytes`, which stay valid while the result is used.
+// Checks, then unpacks. Texts and binaries are views of `bytes`.
 Result<Unpacked> unpack(Bytes bytes);
-// "a string", "an array of 3", ... for error texts.
+// Returns "a string", "an array of 3", ... for error texts.
 std::string describe(const msgpack::object& object);
 
-// The name of T as the compiler spells it.
+// Returns the name of T as the compiler spells it.
 template <class T>
 std::string_view type_name() {
   constexpr std::string_view kText = __PRETTY_FUNCTION__;
@@ -140,8 +141,8 @@ std::string_view type_name() {
 // The type of the extension value of an attachment.
 inline constexpr std::int8_t kAttachmentExtension = 1;
 
-// Where the attachments of the body that this thread packs go, or those come from that it unpacks, while it
-// lives. The innermost one counts.
+// The attachments of the body that this thread packs or unpacks while the scope is alive. The
+// innermost scope counts.
 class AttachmentScope {
  public:
   explicit AttachmentScope(Attachments& packed) : AttachmentScope(&packed, {}) {}
@@ -158,12 +159,12 @@ class AttachmentScope {
   const std::span<const Attachment> unpacked_;
   AttachmentScope* const outer_;
 };
-// The data of its extension value.
+// Adds an attachment to the scope, and returns the data of its extension value.
 ByteVector pack_attachment(const Attachment& attachment);
-// False for what is no attachment of this body.
+// Finds the attachment of an extension value. Returns false if the body has no such attachment.
 bool unpack_attachment(const msgpack::object& object, Attachment& out);
 
-// Bytes may come as an attachment, too: it is for the caller to say what is large.
+// Converts an attachment to bytes: the caller decides what it sends as an attachment.
 template <class T>
 T from_object(const msgpack::object& object) {
   if constexpr (std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>) {
@@ -173,7 +174,7 @@ T from_object(const msgpack::object& object) {
   return object.as<T>();
 }
 
-// Notes in `at` which element it is about to convert.
+// Sets `at` to the index of the element that is being converted.
 template <class T>
 T convert_at(const msgpack::object* elements, std::size_t index, std::size_t& at) {
   at = index;
@@ -213,7 +214,7 @@ MSGPACK_API_VERSION_NAMESPACE(MSGPACK_DEFAULT_API_NS) {
   template <>
   struct convert<slime::rpc::Attachment> {
     const msgpack::object& operator()(const msgpack::object& object, slime::rpc::Attachment& out) const {
-      if (object.type == msgpack::type::BIN) {  // its sender found it too small to be one
+      if (object.type == msgpack::type::BIN) {  // the sender did not use an attachment
         out = slime::rpc::Attachment(object.as<slime::ByteVector>());
       } else if (!slime::rpc::detail::unpack_attachment(object, out)) {
         throw msgpack::type_error();
@@ -230,7 +231,7 @@ namespace slime::rpc {
 
 namespace detail {
 
-// The bytes and texts in it, which may be large; nothing else is looked at.
+// Returns the size of bytes and texts in a value; 0 for other types.
 template <class T>
 std::size_t long_bytes(const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {
@@ -241,13 +242,13 @@ std::size_t long_bytes(const T& value) {
     return 0;
   }
 }
-// Memory for what these are encoded to: that of large bodies, if they are large.
+// Returns memory for the encoded values.
 template <class... T>
 ByteVector body_for(const T&... values) {
   const std::size_t bytes = (std::size_t{0} + ... + long_bytes(values));
   if (bytes < limits::kLargeBody) [[likely]]
     return take_body();
-  return take_body(bytes + 16 * (sizeof...(T) + 1));  // and what msgpack says of them
+  return take_body(bytes + 16 * (sizeof...(T) + 1));  // and msgpack's tags
 }
 
 template <class Sink, class... A>
@@ -273,9 +274,8 @@ ByteVector pack_value(const T& value) {
   return out;
 }
 
-// Reads values that are no containers straight from a peer's bytes. False for whatever it does not read, be
-// it wrong or merely unusual: unpack() judges that, and says what it is. What it reads, unpack() would read
-// alike.
+// Reads simple values directly from a peer's bytes. Returns false for other values and for faults:
+// unpack() then reads the value, or reports the fault. Reads each value as unpack() would.
 class FlatReader {
  public:
   explicit FlatReader(Bytes bytes) : rest_(bytes) {}
@@ -289,7 +289,7 @@ class FlatReader {
       (std::is_integral_v<T> && !kCharacter<T>) || std::is_same_v<T, std::string> ||
       std::is_same_v<T, std::string_view> || std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>;
 
-  // The header of an array of `elements`.
+  // Reads the header of an array of `elements`.
   bool array(std::size_t elements);
   bool read(bool& out);
   bool read(std::string_view& out);
@@ -306,7 +306,7 @@ class FlatReader {
     out.assign(bytes.begin(), bytes.end());
     return true;
   }
-  // The same, where large bytes come into memory of large bodies: it goes back there (give_value()).
+  // Reads bytes into memory of the body pool; give_value() returns the memory.
   template <class T>
   bool read_kept(T& out) {
     return read(out);
@@ -333,7 +333,7 @@ class FlatReader {
 
  private:
   bool tag(std::uint8_t& out);
-  // A big-endian number of `width` bytes.
+  // Reads a big-endian number of `width` bytes.
   bool number(std::size_t width, std::uint64_t& out);
   bool take(std::uint64_t size, Bytes& out);
   bool integer(std::uint64_t& value, bool& negative);
@@ -341,8 +341,8 @@ class FlatReader {
   Bytes rest_;
 };
 
-// The arguments of a request, if all are flat and there; else nothing, and decode_arguments() says why. They
-// are for give_value().
+// Returns the arguments of a request if all are simple values; otherwise nothing: use
+// decode_arguments(). Call give_value() for each argument.
 template <class... T>
 std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   std::optional<std::tuple<T...>> out;
@@ -356,7 +356,7 @@ std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   return out;
 }
 
-// Nobody wants the value any more: memory of large ones is kept.
+// Gives the memory of large bytes back to the body pool.
 template <class T>
 void give_value(T& value) noexcept {
   if constexpr (std::is_same_v<T, ByteVector>) {
@@ -367,25 +367,25 @@ void give_value(T& value) noexcept {
 
 }  // namespace detail
 
-// The msgpack array of the arguments. An Attachment among them does not compile.
+// Returns the msgpack array of the arguments. An Attachment among them does not compile.
 template <class... A>
 ByteVector encode_arguments(const A&... arguments) {
   return detail::pack_arguments<detail::ByteSink>(arguments...);
 }
-// One msgpack value; None is nil.
+// Returns one msgpack value; None is nil.
 template <class T>
 ByteVector encode_value(const T& value) {
   return detail::pack_value<detail::ByteSink>(value);
 }
 
-// Whether there may be attachments in values of these types: numbers, texts and bytes have none.
+// Whether values of these types may have attachments: numbers, texts and bytes have none.
 template <class... T>
 inline constexpr bool kMayAttach = ((!detail::FlatReader::kReads<T> && !std::is_arithmetic_v<T> &&
                                      !std::is_enum_v<T> && !std::is_same_v<T, None> &&
                                      !std::is_convertible_v<const T&, std::string_view>) ||
                                     ...);
 
-// The same as encode_arguments() and encode_value(), of values that may have attachments.
+// Like encode_arguments() and encode_value(), for values that may have attachments.
 template <class... A>
 AttachedBody encode_attached_arguments(const A&... arguments) {
   AttachedBody out;
@@ -409,7 +409,8 @@ AttachedBody encode_attached_value(const T& value) {
   return out;
 }
 
-// kInvalidArgument when the bytes are not msgpack or do not convert to R. None takes any value, and drops it.
+// Returns kInvalidArgument if the bytes are no msgpack or do not convert to R. None accepts each
+// value.
 template <class R>
 Result<R> decode_value(Bytes bytes, std::span<const Attachment> attachments = {}) {
   if constexpr (detail::FlatReader::kReads<R>) {
@@ -432,8 +433,8 @@ Result<R> decode_value(Bytes bytes, std::span<const Attachment> attachments = {}
   }
 }
 
-// The arguments of a request as a tuple of values. `where` ("calc.add") is for the text of the error, which
-// is kInvalidArgument and says what was expected. Views among the arguments point into `bytes`.
+// Returns the arguments of a request as a tuple of values, or kInvalidArgument with the expected
+// types. `where` ("calc.add") is for the error text. Views among the arguments point into `bytes`.
 template <class... T>
 Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where,
                                           std::span<const Attachment> attachments = {}) {

@@ -9,7 +9,7 @@
 namespace slime::rpc {
 namespace {
 
-// User code may throw; what it threw is an answer.
+// Runs user code, and turns an exception into a status.
 template <class F>
 Status guarded(std::string_view what, F&& hook) {
   try {
@@ -22,7 +22,7 @@ Status guarded(std::string_view what, F&& hook) {
 }
 
 void put_trace(Metadata& metadata, const TraceContext& trace) {
-  // Metadata that is full goes on without: a trace is no reason to fail a call.
+  // If the metadata is full, the call goes without a trace.
   metadata.set(kTraceparent, trace.traceparent(), Need::kOptional).ignore();
   if (trace.tracestate.empty()) return metadata.remove(kTracestate);
   metadata.set(kTracestate, trace.tracestate, Need::kOptional).ignore();
@@ -47,7 +47,7 @@ class ServerTracing final : public ServerInterceptor {
 class ClientTracing final : public ClientInterceptor {
  public:
   Status before(ClientCall& call) override {
-    if (trace_in(call.metadata)) return {};  // the caller knows better
+    if (trace_in(call.metadata)) return {};  // set by the caller
     const auto parent = current_trace();
     put_trace(call.metadata, parent ? parent->child() : TraceContext::create());
     return {};
@@ -103,7 +103,7 @@ CallTiming CallExtras::times(TimePoint now) const {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ the client
+// -------------------------------------------------------------------------------------- the client
 
 namespace {
 
@@ -179,7 +179,7 @@ Status InterceptedCall::end(Status outcome, TimePoint now) {
   return outcome;
 }
 
-// ------------------------------------------------------------------------------------------------ the server
+// -------------------------------------------------------------------------------------- the server
 
 void Interception::add(Request& request, std::shared_ptr<const ServerInterceptors> interceptors,
                        const Clock& clock) {
@@ -188,7 +188,7 @@ void Interception::add(Request& request, std::shared_ptr<const ServerInterceptor
     auto names = std::make_shared<CallNames>(*info.names);
     names->extras = std::make_shared<CallExtras>();
     names->extras->received = clock.now();
-    info.lie_in(std::move(names));
+    info.rebind_names(std::move(names));
   }
   info.names->extras->interceptors = std::move(interceptors);
 }

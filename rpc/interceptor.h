@@ -21,70 +21,73 @@ namespace slime::rpc {
 // A request on its way to its handler.
 struct ServerCall {
   const CallInfo& info;
-  Metadata& metadata;                  // as the handler sees it: may be added to
-  std::optional<TraceContext>& trace;  // the current one while the handler runs, on its thread
+  Metadata& metadata;                  // of the handler; the interceptor may add entries
+  std::optional<TraceContext>& trace;  // becomes current_trace() of the handler
 };
 
-// Sees every request of a server that is about to run, and how it was answered. What the server refuses by
-// itself (no such method, a full queue, draining) reaches none. They are asked in the order in which they
-// were added, and told in the reverse one. What one throws is answered as kInternal. Several at once, on the
-// handlers' threads: for inline methods that is the loop, so be short.
+// Sees each request before its handler runs, and its answer. Requests that the server refuses
+// (unknown method, full queue, draining) reach no interceptor. before() of all interceptors runs in
+// the order of add_interceptor(), after() in reverse order. An exception is answered as kInternal.
+// Called in parallel, on the threads of handlers; for inline methods on the loop, so be short.
 class ServerInterceptor {
  public:
   virtual ~ServerInterceptor() = default;
-  // A status refuses: nothing behind it runs, and the caller learns that nothing was executed.
+  // An error refuses the request: later interceptors and the handler do not run, and the caller
+  // learns that nothing was executed.
   virtual Status before(ServerCall& call);
-  // Once for each call that it let in, before the answer leaves, on the thread that answers.
+  // Called once for each request that before() let pass, before the answer leaves, on the thread
+  // that answers.
   virtual void after(const CallInfo& info, const Status& outcome, const CallTiming& times);
 };
 
 enum class CallKind : std::uint8_t {
   kPlain,
-  kOneWay,  // ends when it has left; what becomes of it then no interceptor of its client sees
-  kStream,  // ends with the result of its method; what it reads and writes until then passes nobody
+  kOneWay,  // ends when the request has left; client interceptors do not see later failures
+  kStream,  // ends with the result of the method; interceptors do not see messages
 };
 
-// A call before it leaves.
+// A call before its request leaves.
 struct ClientCall {
-  std::string_view peer;  // of a ServiceProxy "any server"
+  std::string_view peer;  // "any server" for a ServiceProxy
   std::string_view service;
   std::string_view method;
   Metadata& metadata;
-  bool& timed;  // whether to ask for the server's part of the time; of a one-way call nobody can tell
+  bool& timed;  // asks for the server's times; no effect for a one-way call
   CallKind kind = CallKind::kPlain;
-  std::span<const Attachment> attachments{};  // of its arguments; in before() only
+  std::span<const Attachment> attachments{};  // of the arguments; in before() only
 };
 
-// Sees the calls of an agent or a peer, of every kind, in the caller's thread, and how they ended. Order and
-// exceptions as above.
+// Sees the calls of an agent or a peer, of each kind, in the caller's thread, and their outcomes.
+// Order and exceptions: as for ServerInterceptor.
 class ClientInterceptor {
  public:
   virtual ~ClientInterceptor() = default;
-  // A status refuses: the call ends with it, and nothing was sent.
+  // An error refuses the call, which ends with this error; nothing is sent.
   virtual Status before(ClientCall& call);
-  // Once for each call that it let out, before its future is done. On the loop: short, no wait.
+  // Called once for each call that before() let pass, before the future is done. Runs on the loop:
+  // be short, do not wait.
   virtual void after(const ClientCall& call, const Status& outcome, const CallTiming& timing);
 };
 
-// Continues the trace of the caller ("traceparent", "tracestate"), or begins one, with a span for each call.
-// The handler finds its own context in the metadata and in current_trace().
+// Returns an interceptor that makes a span for each request, in the caller's trace ("traceparent",
+// "tracestate") or a new one. The handler finds the span in its metadata and in current_trace().
 std::shared_ptr<ServerInterceptor> server_tracing();
-// Puts a span of the current trace, or of a new one, into calls that have no valid traceparent; peers that
-// take no metadata are called without.
+// Returns an interceptor that adds a span of the current trace, or of a new one, to calls without a
+// valid traceparent. A peer that takes no metadata is called without.
 std::shared_ptr<ClientInterceptor> client_tracing();
-// A line for each call through base/log.h: info, or warning if it failed.
+// Return interceptors that log each call (base/log.h): info, or warning if the call failed.
 std::shared_ptr<ServerInterceptor> server_logging();
 std::shared_ptr<ClientInterceptor> client_logging();
 
-// How a peer is called, besides service, method and arguments.
+// Settings for the calls of a peer.
 struct CallSettings {
   Metadata metadata{};
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors{};
-  std::shared_ptr<CallTiming> timing{};  // where it goes, before the call's future is done
-  Status problem{};                      // why these cannot be: every call ends with it
+  std::shared_ptr<CallTiming> timing{};  // written before the call's future is done; may be null
+  Status problem{};                      // not OK: the error of each call, for invalid settings
 };
 
-// These settings (null: none) with one more.
+// Return a copy of these settings (null: none) with one change.
 std::shared_ptr<const CallSettings> with_metadata(const std::shared_ptr<const CallSettings>& settings,
                                                   std::string_view key, std::string_view value, Need need);
 std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const CallSettings>& settings,
@@ -92,7 +95,7 @@ std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const Call
 std::shared_ptr<const CallSettings> with_interceptor(const std::shared_ptr<const CallSettings>& settings,
                                                      std::shared_ptr<ClientInterceptor> interceptor);
 
-// Those of an agent. Thread: any.
+// The client interceptors of an agent. Thread: any.
 class ClientInterceptors {
  public:
   void add(std::shared_ptr<ClientInterceptor> interceptor) {
@@ -112,7 +115,7 @@ class ClientInterceptors {
   std::atomic<bool> any_{false};
 };
 
-// Whose call of what it is.
+// The names and the kind of a call.
 struct CallNamed {
   std::string_view peer;
   std::string_view service;
@@ -120,16 +123,17 @@ struct CallNamed {
   CallKind kind = CallKind::kPlain;
 };
 
-// One call and those that see it. begin() in the caller's thread, then end() once, whatever happened.
+// A call and its interceptors. Call begin() in the caller's thread, then end() once, whatever
+// begin() returned.
 class InterceptedCall {
  public:
   InterceptedCall(const CallNamed& named, const CallSettings* settings,
                   const std::vector<std::shared_ptr<ClientInterceptor>>& common);
-  // One attempt of a call that was seen: carries the same, and nobody sees it.
+  // One attempt of an intercepted call: has its context, and no interceptors.
   explicit InterceptedCall(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
-  // What to refuse it with.
+  // Returns the error that refuses the call, or OK.
   Status begin(std::span<const Attachment> attachments);
-  // What the caller gets to know of the outcome.
+  // Returns the outcome for the caller.
   Status end(Status outcome, TimePoint now);
   [[nodiscard]] const std::shared_ptr<CallContext>& context() const { return context_; }
 
@@ -144,17 +148,17 @@ class InterceptedCall {
   const CallKind kind_ = CallKind::kPlain;
   const std::shared_ptr<CallContext> context_;
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors_;
-  std::size_t passed_ = 0;  // that let it out
+  std::size_t passed_ = 0;  // interceptors whose before() let the call pass
   std::shared_ptr<CallTiming> timing_;
   Status problem_;
 };
 
-// For the server: runs the handler of a request that has extras.
+// Private to the server: runs the handler of a request with extras, between its interceptors.
 class Interception final : public Request::Responder {
  public:
   Interception(const CallInfo& info, std::shared_ptr<Request::Responder> inner, std::size_t passed)
       : info_(info), inner_(std::move(inner)), passed_(passed) {}
-  // Gives a request the interceptors that it is to go through.
+  // Adds interceptors to a request.
   static void add(Request& request, std::shared_ptr<const ServerInterceptors> interceptors,
                   const Clock& clock);
   static void run(Request&& request, RawHandler& handler, const Clock& clock);

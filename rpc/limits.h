@@ -15,12 +15,12 @@ using slime::limits::kNameBytes;
 
 // Calls of one channel that wait for a reply.
 inline constexpr std::size_t kMaxCalls = 64 * 1024;
-// Frames of one channel that wait for a credit: the caller is told before memory grows.
+// Bytes of frames of one channel that wait for a credit: further requests are refused.
 inline constexpr std::size_t kQueueBytes = 64 << 20;
-// User messages of one channel that nobody has received.
+// User messages of one channel that no receive has taken.
 inline constexpr std::size_t kInboxMessages = 4096;
 inline constexpr std::size_t kInboxBytes = 64 << 20;
-// The largest request, reply or user message: what one process may sensibly hold twice.
+// The largest request, reply or user message: a size that a process may hold twice.
 inline constexpr std::uint64_t kMaxPayloadBytes = std::uint64_t{64} << 30;
 // Bytes that the process holds for all its peers ("Memory" in rpc/README.md). One connection may
 // hold a quarter: enough for the requests and answers of 64 calls of 16 MiB.
@@ -28,35 +28,35 @@ inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{10} << 30;
 // Time after a call's deadline at which an unread answer is revoked. A caller that runs has given
 // the call up by then.
 inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);
-// Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each request that
-// the peer may have unanswered: at most two, and a release for each of our own. A peer that makes us queue
-// more takes no answers, and is reset.
+// Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each
+// unanswered request that the peer may have: at most two, and a release for each request of this
+// side. A peer with more takes no answers, and is reset.
 inline constexpr std::size_t kAnswersPerRequest = 4;
-// How long a channel that its owner ends for a reason waits for the peer to hear the reason.
+// Time in which expel() tells the peer the reason.
 inline constexpr Nanos kExpelBound = std::chrono::milliseconds(250);
 // Method names that one channel knows by number; calls of more methods carry their names.
 inline constexpr std::size_t kMaxMethods = 4096;
-inline constexpr std::size_t kSignatures =
-    16;  // that one method is taken for; a call with one more shows it each time
+// Signatures cached per method. A call with another signature sends it in full.
+inline constexpr std::size_t kSignatures = 16;
 
-// Metadata of one request: entries, and bytes of keys and values together. A token or two and a trace, in a
-// message that has to hold the names, too.
+// Metadata of one request: entries, and bytes of keys and values together. Enough for two tokens
+// and a trace; the message also holds the names.
 inline constexpr std::size_t kMetadataEntries = 32;
 inline constexpr std::size_t kMetadataBytes = 4096;
-// W3C's own bound of a tracestate.
+// The bound of a tracestate by W3C.
 inline constexpr std::size_t kTracestateBytes = 512;
 
-// A pull reads this much at a time: each read has its own deadline, so that a payload of any size may take
-// its time while a stuck one is noticed.
+// Bytes of one read of a pull. Each read has its own deadline, so that large payloads have time,
+// and stuck reads are noticed.
 inline constexpr std::uint64_t kPullBytes = 16 << 20;
-// Reads of one channel under way. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not worth this.
+// Reads of one channel in progress. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not
+// supported.
 inline constexpr std::size_t kMaxActivePulls = 8;
-// They begin one more only while those under way have less than this to read: enough for any link, and what
-// is read lies in the caches when it is used.
+// Another read begins only while those in progress have fewer bytes than this: enough for any link,
+// and the bytes are still in the caches when they are used.
 inline constexpr std::uint64_t kActivePullBytes = 32 << 20;
 
-// Messages that one end of a stream takes before its user has read any, and the bytes of them that it reads
-// out of the peer's memory, or keeps in its own for the peer; a larger one goes alone.
+// Defaults of StreamOptions::window and window_bytes.
 inline constexpr std::size_t kStreamWindow = 64;
 inline constexpr std::uint64_t kStreamBytes = 64 << 20;
 // Default idle timeout of a stream: longer than the pauses of a text generation, and equal to the
@@ -68,49 +68,50 @@ inline constexpr Nanos kStreamCreditPause = std::chrono::seconds(1);
 // Writes of one stream that wait for credits, and reads that wait for messages.
 inline constexpr std::size_t kStreamWaiting = 1024;
 
-// Attachments of one body. Each one that is not inline costs its receiver a registration.
+// Attachments of one body. Each lent attachment costs its receiver a registration.
 inline constexpr std::size_t kMaxAttachments = 1024;
-// Where all of a body does not fit into one message, those up to this travel inside of it all the same: for
-// so few bytes a registration and a read cost more than two copies.
+// Attachments up to this size travel inline even if the whole body does not fit into one message: a
+// registration and a read cost more than two copies.
 inline constexpr std::size_t kInlineAttachmentBytes = 512;
-// Bodies and attachments of at least this are lent as memory that may be read more than once: the peer asks
-// where it lies, and the kernel copies, which over shm beats the rings from about here on, and needs nothing
-// of their owner meanwhile.
+// Bodies and attachments of at least this size get a lasting registration. Over shm the peer then
+// lets the kernel copy, which is faster than the rings from about this size, and needs no work of
+// the lender.
 inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
-// What is received and has at least this lies in blocks of its own, of which so many bytes are kept for the
-// next.
+// Received bytes of at least this size get blocks of their own; so many bytes of free blocks are
+// kept.
 inline constexpr std::size_t kReceivedBlockBytes = 64 * 1024;
 inline constexpr std::uint64_t kReceivedKeptBytes = 64 << 20;
-// Blocks that the peer may map: the largest (making one holds the loop up, 16 MiB for some 8 ms), and how
-// much of them one connection has, and all. A connection keeps its blocks, idle too, until it ends: where
-// others have all of them, what comes goes into other memory, over shm at half or a third of the speed.
+// Blocks that the peer may map: the largest block (16 MiB hold the loop up for 8 ms), and the most
+// bytes of one connection and of all. A connection keeps its blocks until it ends. Without a block,
+// bytes go into other memory, over shm at a half or a third of the speed.
 inline constexpr std::uint64_t kReceivedBlockMost = 16 << 20;
 inline constexpr std::uint64_t kReceivedBlocksBytes = 64 << 20;
 inline constexpr std::uint64_t kReceivedBlocksAll = 256 << 20;
-// Blocks of one read: a pull of many small attachments goes on a piece at a time, too.
+// Blocks of one read: bounds a read of many small attachments.
 inline constexpr std::size_t kPullBlocks = 256;
-// Of an attachment that is an array.
+// Bytes of the dtype and dimensions of an attachment that is an array.
 inline constexpr std::size_t kDtypeBytes = 64;
 inline constexpr std::size_t kArrayDimensions = 64;
 
-// Handler threads: two cores are common, and handlers wait.
+// Handler threads: more than the two cores of a common machine, because handlers wait.
 inline constexpr std::size_t kServerWorkers = 4;
 inline constexpr std::size_t kServerQueue = 1024;
 
-// Bytes that an encoder sets out with: a small body costs one allocation.
+// Initial bytes of an encoder: a small body costs one allocation.
 inline constexpr std::size_t kSmallBody = 256;
-// Bodies that one thread keeps for the next ones, and the largest: what goes eagerly is no larger by default.
+// Small bodies that one thread keeps for reuse, and the largest of them: the default bound of
+// inline bodies.
 inline constexpr std::size_t kPooledBodies = 64;
 inline constexpr std::size_t kPooledBodyBytes = 8 * 1024;
-// Large bodies that the process keeps, all together: fresh pages cost more than the bytes that come into
-// them.
+// Bytes of large bodies that the process keeps for reuse: making fresh pages takes longer than
+// copying into them.
 inline constexpr std::size_t kLargeBody = 64 * 1024;
 inline constexpr std::uint64_t kLargeBodiesBytes = 64 << 20;
 
-// msgpack: nesting of containers. Deeper than any sane argument, far below the stack.
+// msgpack: nesting of containers. Deeper than any real argument, and far from a stack overflow.
 inline constexpr std::size_t kMsgpackDepth = 64;
-// Objects in one body. Unpacked, each takes 24 bytes whatever its size on the wire; large arrays of numbers
-// belong into bytes.
+// Objects in one body. Each takes 24 bytes when it is unpacked; send large arrays of numbers as
+// bytes.
 inline constexpr std::uint64_t kMsgpackObjects = 16 << 20;
 
 }  // namespace slime::rpc::limits

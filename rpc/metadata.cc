@@ -80,7 +80,7 @@ Status decode_extras(ByteReader& in, Extras* out) {
   ByteReader block(in.take(in.read<std::uint16_t>()));
   const auto wants = block.read<std::uint8_t>();
   const std::size_t count = block.read<std::uint8_t>();
-  // Flagged for nothing, it is none.
+  // Empty extras must not be sent.
   if (in.failed() || (wants & ~kWantsTiming) != 0 || (wants == 0 && count == 0) ||
       count > limits::kMetadataEntries)
     return malformed();

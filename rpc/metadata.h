@@ -14,12 +14,12 @@
 
 namespace slime::rpc {
 
-// Whether a call may be made without an entry, where the peer is too old to take metadata.
+// Whether a call fails (kRequired) or goes without an entry if the peer takes no metadata.
 enum class Need : std::uint8_t { kRequired, kOptional };
 
-// A few texts by key that travel with a request: "traceparent", a token, whatever the two sides agree on.
-// Keys and values are UTF-8; keys are names (no control characters), have one value each, and their case
-// counts. Thread: one.
+// A few texts by key that travel with a request, such as "traceparent" or a token. Keys and values
+// are UTF-8. Keys are case-sensitive names without control characters, with one value each. Thread:
+// one.
 class Metadata {
  public:
   struct Entry {
@@ -28,14 +28,15 @@ class Metadata {
     Need need = Need::kRequired;
   };
 
-  // Adds the entry, or replaces that of the same key. kInvalidArgument for a key or value that is none,
-  // kResourceExhausted above kMetadataEntries or kMetadataBytes (rpc/limits.h); then nothing has changed.
+  // Adds an entry, or replaces the entry of this key. kInvalidArgument for an invalid key or value,
+  // kResourceExhausted above kMetadataEntries or kMetadataBytes (rpc/limits.h). Changes nothing
+  // after an error.
   Status set(std::string_view key, std::string_view value, Need need = Need::kRequired);
   void remove(std::string_view key);
   [[nodiscard]] std::optional<std::string_view> get(std::string_view key) const;
 
   [[nodiscard]] bool empty() const { return entries_.empty(); }
-  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }  // in the order they were set
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }  // oldest first
   [[nodiscard]] bool has_required() const;
 
  private:
@@ -43,42 +44,43 @@ class Metadata {
   std::size_t bytes_ = 0;  // of keys and values
 };
 
-// Where the time of a call went, by its caller. The first two are durations that the server measured with its
-// own clock: the clocks of two machines are never compared.
+// Durations of a call. The server measures queue and handler with its own clock: clocks of two
+// machines are never compared.
 struct CallTiming {
-  Nanos queue{};       // at the server, until its handler began
-  Nanos handler{};     // until the handler answered
-  Nanos network{};     // the rest: both ways, and the wait for a connection
+  Nanos queue{};       // at the server, from the request to the begin of the handler
+  Nanos handler{};     // from the begin of the handler to its answer
+  Nanos network{};     // the rest, including the wait for a connection
   Nanos total{};       // the sum
-  bool split = false;  // false: no answer told the first two, which are part of `network`
+  bool split = false;  // false: queue and handler are unknown, and part of `network`
 };
 
-// What a call has besides its arguments. One for each call; it is the channel's from the call to its end.
+// Metadata and timing of one call. The channel owns its contents from the call to the call's end.
 struct CallContext {
   Metadata metadata;
-  bool timed = false;        // asks the server for its two durations
-  TimePoint began{};         // zero: when the channel gets it
-  CallTiming timing{};       // when the call has ended
-  std::uint64_t ticket = 0;  // the channel's
+  bool timed = false;        // asks for the server's times
+  TimePoint began{};         // begin of the call; zero: set by the channel
+  CallTiming timing{};       // set when the call has ended
+  std::uint64_t ticket = 0;  // private to the channel
 
-  // Makes the sum right: what the server tells can be no more than all of it.
+  // Computes total and network. Bounds the server's times by the total.
   void finish(TimePoint now);
 };
 
 namespace wire {
 
-// What follows the names in a request with kFlagMetadata.
+// Follows the names in a request with kFlagMetadata.
 struct Extras {
   Metadata metadata;
   bool timed = false;
 };
-// The one decoder. kCorrupt for whatever encode_extras() would not write; `out` may be null: only looks.
+// Decodes extras. kCorrupt for bytes that encode_extras() would not write. `out` may be null, to
+// check only.
 Status decode_extras(ByteReader& in, Extras* out);
 void encode_extras(const Metadata& metadata, bool timed, ByteVector& out);
 
-// What precedes the text of a reply with kFlagTiming.
+// Precedes the text of a reply with kFlagTiming. In nanoseconds.
 struct ServerTimes {
-  std::uint64_t queue = 0;  // nanoseconds
+  std::uint64_t queue = 0;
   std::uint64_t handler = 0;
 };
 static_assert(sizeof(ServerTimes) == 16);

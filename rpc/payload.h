@@ -17,7 +17,7 @@
 namespace slime::rpc {
 
 namespace detail {
-// Memory of the process's own that is kept for the next (received.h). Null: there is none.
+// Take and give back memory that the process keeps (received.h). Null: no memory.
 std::byte* take_block(std::size_t length_bytes);
 void give_block(std::byte* block) noexcept;
 
@@ -33,12 +33,12 @@ struct FreeBuffer {
 };
 }  // namespace detail
 
-// Memory for bytes that are about to come in. Not zeroed: pages of a large one exist only once they are
-// written, or have been kept, so what a peer announces costs nothing until it arrives.
+// Memory for incoming bytes. Not zeroed: pages of large memory exist only when they are written, or
+// were kept, so announced bytes cost nothing before they arrive.
 class Buffer {
  public:
   Buffer() = default;
-  // data() is null when there is no memory.
+  // data() is null if there is no memory.
   explicit Buffer(std::size_t size)
       : data_(size < limits::kReceivedBlockBytes ? static_cast<std::byte*>(std::malloc(size))
                                                  : detail::take_block(size),
@@ -53,30 +53,30 @@ class Buffer {
 
 // Memory of a payload with attachments or of a large request, which has no receive slot.
 struct Attached final : transport::Message::Slot {
-  void release() noexcept override;  // destroys it; elsewhere, so that payloads without one stay small
+  void release() noexcept override;  // destroys this object
   std::shared_ptr<void> place;       // Server::Place of a large request
   Buffer memory;
-  Bytes body;  // inside
+  Bytes body;  // inside `memory`
   Attachments attachments;
 };
 
-// The bytes of a request, a reply or a user message as they came in: a receive slot (held until this is
-// destroyed or detached), else memory of its own, which short ones need no allocation for. Movable, which may
-// move the bytes. Thread: any, one at a time.
+// The received bytes of a request, a reply or a user message: in a receive slot, which is held
+// until the payload is destroyed or detached; or in own memory, without an allocation for short
+// bytes. Moving may move the bytes. Thread: any, one at a time.
 class Payload {
  public:
-  // What lies inside the object when it is copied.
+  // Most bytes that are stored inside the object.
   static constexpr std::size_t kInsideBytes = 96;
 
   Payload() = default;
-  // A copy.
+  // Copies the bytes.
   explicit Payload(Bytes bytes) { copy(bytes); }
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
   explicit Payload(std::unique_ptr<Attached> attached)
       : message_({}, attached.get()), bytes_(attached->body) {
     static_cast<void>(attached.release());
   }
-  // `bytes` lie inside the message.
+  // `bytes` are inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
   Payload(Payload&& other) noexcept { take(other); }
   Payload& operator=(Payload&& other) noexcept {
@@ -88,28 +88,29 @@ class Payload {
   }
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
-  // What came beside the bytes. A message that is received has bytes: a slot without any is an Attached.
+  // Returns the attachments.
   [[nodiscard]] std::span<const Attachment> attachments() const {
     const Attached* const attached = this->attached();
     return attached != nullptr ? std::span<const Attachment>(attached->attachments)
                                : std::span<const Attachment>();
   }
-  // Null if the bytes came in one message.
+  // Returns null if the bytes came in one message. A received message has bytes: a slot without
+  // bytes is an Attached.
   [[nodiscard]] Attached* attached() const {
     if (message_.slot() == nullptr || !message_.bytes().empty()) return nullptr;
     return static_cast<Attached*>(message_.slot());
   }
-  // The bytes stay.
+  // Drops the attachments and keeps the bytes.
   void drop_attachments() {
     if (!attachments().empty()) static_cast<Attached*>(message_.slot())->attachments.clear();
   }
-  // Copies out of the slot, if it is in one, and gives the slot back.
+  // Copies the bytes out of a receive slot, and gives the slot back.
   void detach() {
     if (message_.bytes().empty()) return;
     copy(bytes_);
     message_.release();
   }
-  // Empties it; the slot, if any, goes back.
+  // Drops the bytes, and gives a receive slot back.
   void release() {
     bytes_ = {};
     pulled_ = {};
@@ -136,7 +137,7 @@ class Payload {
   Buffer pulled_;
   transport::Message message_;
   Bytes bytes_;
-  alignas(8) std::array<std::byte, kInsideBytes> inside_;  // uninitialized but for bytes_
+  alignas(8) std::array<std::byte, kInsideBytes> inside_;  // initialized as far as bytes_ uses it
 };
 
 }  // namespace slime::rpc

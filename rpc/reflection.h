@@ -8,12 +8,12 @@
 #include "rpc/codec.h"
 #include "rpc/service.h"
 
-// The services that every server has by itself. They are called as any other:
+// Services that each server has. They are called like any other service:
 //
 //   slime.Reflection.services()     -> list of ServiceInfo, by name
-//   slime.Reflection.service(name)  -> ServiceInfo; kNotFound when it is not served
-//   slime.Health.check(service)     -> "serving", "draining" or "unknown" (not served); "": the server as a
-//                                      whole. Answers while the server drains, too.
+//   slime.Reflection.service(name)  -> ServiceInfo; kNotFound if the service is not served
+//   slime.Health.check(service)     -> "serving", "draining" or "unknown" (not served); "": the
+//                                      whole server. Answers while the server drains, too.
 namespace slime::rpc {
 
 inline constexpr std::string_view kReflectionService = "slime.Reflection";
@@ -25,7 +25,7 @@ struct ServiceInfo {
   MSGPACK_DEFINE_MAP(name, methods)
 };
 
-// What these services see of their server. Thread: any.
+// The server as these services see it. Thread: any.
 class Directory {
  public:
   [[nodiscard]] virtual std::vector<ServiceInfo> services() const = 0;
@@ -37,7 +37,7 @@ class Directory {
   ~Directory() = default;
 };
 
-// `directory` outlives every call of their methods.
+// `directory` outlives all calls of the services.
 Service reflection_service(const Directory& directory);
 Service health_service(const Directory& directory);
 

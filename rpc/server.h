@@ -12,23 +12,23 @@ namespace slime::rpc {
 class Account;
 
 struct ServerOptions {
-  std::size_t workers =
-      limits::kServerWorkers;  // threads of the handler pool, at least 1, started as requests need them
-  std::size_t queue_limit =
-      limits::kServerQueue;  // requests that wait for a worker; one more: kResourceExhausted
+  // Threads of the handler pool, at least 1, started as requests need them.
+  std::size_t workers = limits::kServerWorkers;
+  // Requests that wait for a worker; one more: kResourceExhausted.
+  std::size_t queue_limit = limits::kServerQueue;
 };
 
 struct ServerCounters {
   std::uint64_t requests = 0;
   std::uint64_t refused = 0;    // full queue, draining
   std::uint64_t expired = 0;    // the deadline passed before a worker was free
-  std::uint64_t cancelled = 0;  // the caller did not wait so long
+  std::uint64_t cancelled = 0;  // cancelled before a worker was free
   std::size_t queued = 0;       // requests that wait for a worker or for memory
   std::size_t running = 0;
 };
 
-// Serves any number of services to every channel that it is given to, whoever the peer is; besides them
-// slime.Reflection and slime.Health (rpc/reflection.h). Thread: any.
+// Serves services to all channels that have this server; adds slime.Reflection and slime.Health
+// (rpc/reflection.h). Thread: any.
 class Server {
  public:
   explicit Server(ServerOptions options = {}, const Clock& clock = steady_clock());
@@ -36,16 +36,16 @@ class Server {
   Server& operator=(const Server&) = delete;
   ~Server();  // stop()
 
-  // Takes over the service's methods. kAlreadyExists for a service name that is served, kInvalidArgument for
-  // a bad or reserved name ("slime.*") or a service without methods.
+  // Serves the methods of `service`. kAlreadyExists: a service with this name is served.
+  // kInvalidArgument: a bad or reserved name ("slime.*"), or a service without methods.
   Status add(Service& service);
   // Removes a service: new calls answer kNotFound, running handlers finish.
   Status remove(std::string_view service);
-  // From the next request on, behind those that were added before (rpc/interceptor.h). slime.Reflection and
-  // slime.Health are services like others: their calls are seen, too.
+  // Adds an interceptor (rpc/interceptor.h) after earlier ones, for later requests, including those
+  // of slime.Reflection and slime.Health.
   void add_interceptor(std::shared_ptr<ServerInterceptor> interceptor);
-  // Refuses new requests, but for those of slime.Health, with kUnavailable; waits up to `bound` for those it
-  // has; kDeadlineExceeded if some are left.
+  // Refuses new requests with kUnavailable, except those of slime.Health, and waits up to `bound`
+  // for earlier requests. kDeadlineExceeded if some are left.
   Status drain(Nanos bound);
   // Refuses the waiting requests, then waits for the running handlers. On a thread of the pool it
   // returns at once, and another thread waits for the handlers. Idempotent.
@@ -54,7 +54,8 @@ class Server {
   [[nodiscard]] bool on_worker() const;
   [[nodiscard]] ServerCounters counters() const;
 
-  // kUnimplemented if the method is served, and has another signature (rpc/signature.h: its hash).
+  // Returns kUnimplemented if the method is served and the hash of its signature (rpc/signature.h)
+  // differs.
   [[nodiscard]] Status check_signature(std::string_view service, std::string_view method,
                                        std::uint64_t signature) const;
   [[nodiscard]] bool serves(std::string_view service, std::string_view method) const;
@@ -75,7 +76,8 @@ class Server {
                                  std::uint64_t bytes, Task granted);
 
   // For channels. Runs or queues the request, or refuses it: kNotFound (the text says whether the
-  // service or the method is unknown), kResourceExhausted, kUnavailable. Thread: the channel's loop.
+  // service or the method is unknown), kResourceExhausted, kUnavailable. Thread: the channel's
+  // loop.
   void handle(Request&& request, Found& found) noexcept;
   void handle(Request request) noexcept {
     Found nothing;

@@ -22,7 +22,7 @@ std::string text_of(const MethodInfo& method) {
   return out;
 }
 
-// As a word: types consist of lower-case letters.
+// Returns whether the word "any" is in the text. Names of types are lower-case letters.
 bool has_any(std::string_view text) {
   constexpr std::string_view kAny = "any";
   const auto letter = [&](std::size_t at) { return at < text.size() && text[at] >= 'a' && text[at] <= 'z'; };
@@ -57,11 +57,11 @@ Status Signature::explain(Status failure) const {
   return std::move(failure).with_context(str("called as ", text()));
 }
 
-Status Signature::check(std::string_view service, std::string_view method, std::uint64_t taken_for) const {
-  if (hash() == 0 || taken_for == 0 || hash() == taken_for) return {};
+Status Signature::check(std::string_view service, std::string_view method, std::uint64_t expected) const {
+  if (hash() == 0 || expected == 0 || hash() == expected) return {};
   return Status(Code::kUnimplemented,
                 str(service, ".", method, " is ", text(), " here (signature ", hex(hash()),
-                    "), and its caller takes it for another one (signature ", hex(taken_for), ")"));
+                    "), and its caller takes it for another one (signature ", hex(expected), ")"));
 }
 
 }  // namespace slime::rpc

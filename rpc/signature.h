@@ -12,24 +12,26 @@
 
 namespace slime::rpc {
 
-// What a method takes and gives, without any names: "(int, str?, float*) -> list[int]". `?`: may be left out;
-// `*`: any number of them; behind the result " reads T" and " writes T" of a method that streams. The types
-// are those of reflection. A caller who says it finds out when the method has become another one; it says so
-// by its hash, which goes out once for each connection. A cheap value. Thread: any.
+// The types of a method: "(int, str?, float*) -> list[int]". `?`: may be left out; `*`: any number;
+// a streaming method adds " reads T" and " writes T". The types are those of reflection. A call
+// with a signature fails if the peer's method has another one. Only the hash is sent, once for each
+// connection. Cheap to copy. Thread: any.
 class Signature {
  public:
-  Signature() = default;  // nothing is known of it
+  Signature() = default;  // unknown
   explicit Signature(std::string_view text);
   explicit Signature(const MethodInfo& method);
 
   [[nodiscard]] std::string_view text() const { return known_ ? std::string_view(known_->text) : ""; }
-  // XXH3, 64 bits, of the text; 0 where a type in it is "any", which goes with everything: not looked at.
+  // Returns the 64-bit XXH3 of the text; 0 if a type in it is "any", which matches each method: not
+  // checked.
   [[nodiscard]] std::uint64_t hash() const { return known_ ? known_->hash : 0; }
-  // The same failure, where it says that the method is another one, with what the caller took it for.
+  // Returns `failure`; if it may say that the signature differs, with the caller's signature in the
+  // text.
   [[nodiscard]] Status explain(Status failure) const;
-  // Of the method as it is: kUnimplemented for a caller who takes it for another one.
-  [[nodiscard]] Status check(std::string_view service, std::string_view method,
-                             std::uint64_t taken_for) const;
+  // Returns kUnimplemented if a caller expects another signature. `expected`: the caller's hash; 0:
+  // any.
+  [[nodiscard]] Status check(std::string_view service, std::string_view method, std::uint64_t expected) const;
 
  private:
   struct Known {
@@ -39,7 +41,7 @@ class Signature {
   std::shared_ptr<const Known> known_;
 };
 
-// A method of a service as its caller knows it, F being what a handler of it looks like:
+// A method of a service for its callers. F is the function type of its handler:
 //
 //   const rpc::Method<int(int, int)> kAdd("calc", "add");
 //   auto sum = peer.call(kAdd, 1, 2);

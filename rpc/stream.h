@@ -11,12 +11,13 @@
 #include "rpc/service.h"
 #include "rpc/stream/stream_end.h"
 
-// Streams: a call between whose request and answer messages go, in one or in both directions. Of a method
-// that streams, `In` is what it reads and `Out` what it writes; None: it does not. Arguments and result may
-// have attachments, messages may not: writing one that has does not compile.
+// Streams: a call with messages between its request and its reply, in one or both directions. `In`
+// is the type of messages that the method reads and `Out` of those that it writes; None: no
+// messages. Arguments and result may have attachments; a message with an attachment does not
+// compile.
 //
-// Who writes faster than the other side reads waits: write() is done once its message is accepted, and
-// between writer and reader there is no more than the reader's window (StreamOptions).
+// A writer is at most a window (StreamOptions) ahead of its reader: write() is done when its
+// message is accepted.
 namespace slime::rpc {
 
 namespace detail {
@@ -56,13 +57,14 @@ Future<std::optional<T>> decode_message(Future<StreamEnd::Message> message, Code
 
 }  // namespace detail
 
-// The caller's side. Movable. Dropping it cancels the stream if finish() was not called. Thread: any, but
-// writes come in the order of calls and reads too, so each direction is used by one thread at a time.
+// The caller's side. Movable. The destructor cancels the stream if finish() was not called. Thread:
+// any; one thread at a time for each direction, because the order of calls is the order of
+// messages.
 template <class In, class Out, class R = None>
 class Stream {
  public:
   Stream() = default;
-  // `result` is the call's.
+  // `result`: the result of the call.
   Stream(std::shared_ptr<StreamEnd> end, Future<Payload> result)
       : end_(std::move(end)), result_(std::move(result)) {
     if constexpr (!detail::kStreams<In>) end_->close_writing();
@@ -79,8 +81,8 @@ class Stream {
   }
   ~Stream() { drop(); }
 
-  // Done once it is accepted: wait for that before the next one. An error once the stream is over; why it is
-  // over, finish() says.
+  // Writes a message. Wait for the future, which is done when the message is accepted, before the
+  // next write. Fails when the stream has ended; finish() returns the reason.
   Future<None> write(const In& message) requires(detail::kStreams<In>) {
     return end_->write(encode_value(message));
   }
@@ -91,14 +93,15 @@ class Stream {
     return detail::decode_message<Out>(end_->read(), Code::kInternal);
   }
   void close_writing() { end_->close_writing(); }
-  // The method's result, which ends the stream; closes writing. What is not read yet can still be read, and a
-  // method that writes more than the window waits for that; once this object is gone it is dropped.
+  // Closes writing and returns the method's result, which ends the stream. Messages can still be
+  // read; a method that writes more than the window waits for that. The destructor drops unread
+  // messages.
   Future<R> finish() {
     finishing_ = true;
     end_->close_writing();
     return decode_future<R>(result_);
   }
-  // Ends it now, on both sides, with kCancelled; the handler is told.
+  // Ends the stream on both sides with kCancelled.
   void cancel() { result_.cancel(); }
 
  private:
@@ -113,10 +116,11 @@ class Stream {
   bool finishing_ = false;
 };
 
-// The method's side. A handler that takes it by reference returns the result, as plain ones do; it runs on
-// the pool and may wait. One that takes it by value keeps it, and calls finish() or fail() when it likes,
-// from any thread: for inline handlers, which never wait but use then() or co_await. Dropped without that, it
-// answers kInternal. Reads and writes end with an error once nobody waits for the stream any more.
+// The method's side. A handler that takes it by reference returns the result, like a plain handler;
+// it runs on the pool and may wait. A handler that takes it by value keeps it and calls finish() or
+// fail() later, on any thread: for inline handlers, which never wait but use then() or co_await.
+// The destructor of an unfinished stream answers kInternal. Reads and writes fail when the stream
+// has ended.
 template <class In, class Out, class R = None>
 class ServerStream {
  public:
@@ -127,22 +131,25 @@ class ServerStream {
   ServerStream(ServerStream&&) noexcept = default;
   ServerStream& operator=(ServerStream&&) = delete;
 
-  // Reads the next message; nullopt after the caller's last one. Given up like Stream::read().
+  // Reads the next message; nullopt after the caller's last one. Dropping or cancelling the future
+  // works like for Stream::read().
   Future<std::optional<In>> read() requires(detail::kStreams<In>) {
     return detail::decode_message<In>(end_->read(), Code::kInvalidArgument);
   }
-  // Done once it is accepted: wait for that before the next one.
+  // Writes a message. Wait for the future, which is done when the message is accepted, before the
+  // next write.
   Future<None> write(const Out& message) requires(detail::kStreams<Out>) {
     return end_->write(encode_value(message));
   }
-  // The caller reads the end now, before the method has.
+  // Tells the caller that no message follows, before the method ends.
   void close_writing() { end_->close_writing(); }
 
   [[nodiscard]] const CallInfo& info() const { return request_.info(); }
   [[nodiscard]] const Request& request() const { return request_; }
   [[nodiscard]] Request& request() { return request_; }
 
-  // Of handlers that own it, once. The result follows all that was written; an error does not wait for it.
+  // Ends a stream that its handler owns; call one of them, once. A result follows the written
+  // messages; an error does not wait for them.
   void finish(const R& result) {
     AttachedBody reply = encode_attached_value(result);
     request_.attach(std::move(reply.attachments));

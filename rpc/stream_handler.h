@@ -63,7 +63,7 @@ class StreamHandler {
     }
     if constexpr (kOwns) {
       request.payload().release();
-      // What it throws drops the stream, which answers.
+      // An exception destroys the stream, which answers kInternal.
       std::apply(
           [&](auto&... each) {
             handler_(ServerStream<In, Out, R>(std::move(request), std::move(end)),

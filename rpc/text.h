@@ -4,10 +4,11 @@
 
 #include "base/result.h"
 
-// What texts of a peer must be.
+// Rules for names.
 namespace slime::rpc {
 
-// A name of a service or method: 1 to kNameBytes bytes of UTF-8 without control characters.
+// Checks a name of a service, method or region: 1 to kNameBytes bytes of UTF-8 without control
+// characters. `what` is for the text of the error.
 Status validate_name(std::string_view what, std::string_view name);
 
 }  // namespace slime::rpc

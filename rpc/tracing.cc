@@ -19,7 +19,7 @@ constexpr std::size_t kFlagsAt = 53;  // and 16 digits, "-"
 constexpr std::size_t kLength = 55;   // and 2 digits
 constexpr std::uint8_t kSampled = 1;
 
-// from_hex() takes capitals, which are none here.
+// Like from_hex(), but without capitals.
 template <std::size_t N>
 bool read_hex(std::string_view text, std::array<std::uint8_t, N>& out) {
   const auto lower = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -63,7 +63,7 @@ std::optional<TraceContext> TraceContext::parse(std::string_view text, std::stri
   if (!read_hex(text.substr(0, 2), version) || !read_hex(text.substr(kTraceAt, 32), out.trace_id) ||
       !read_hex(text.substr(kSpanAt, 16), out.span_id) || !read_hex(text.substr(kFlagsAt, 2), flags))
     return std::nullopt;
-  // What later versions append is theirs; ff is none.
+  // Later versions may append fields; version ff is invalid.
   const bool longer_is_good = version[0] != 0 && text.size() > kLength && text[kLength] == '-';
   if (version[0] == 0xff || (text.size() != kLength && !longer_is_good)) return std::nullopt;
   if (all_zero(out.trace_id) || all_zero(out.span_id)) return std::nullopt;

@@ -11,28 +11,28 @@ namespace slime::rpc {
 inline constexpr std::string_view kTraceparent = "traceparent";
 inline constexpr std::string_view kTracestate = "tracestate";
 
-// Where in a trace something happens: W3C Trace Context, version 00. A value.
+// A position in a trace: W3C Trace Context, version 00.
 struct TraceContext {
   std::array<std::uint8_t, 16> trace_id{};
   std::array<std::uint8_t, 8> span_id{};
   bool sampled = true;
-  std::string tracestate{};  // passed on as it came
+  std::string tracestate{};  // passed on unchanged
 
-  // A new trace, with random ids.
+  // Makes a new trace with random ids.
   static TraceContext create();
-  // Nothing for a text that is not a traceparent: 55 characters in version 00, of later versions what they
-  // have in common with it. A tracestate that cannot be one is left out.
+  // Returns nothing if the text is no traceparent: 55 characters in version 00; of later versions,
+  // the first 55 count. Leaves out an invalid tracestate.
   static std::optional<TraceContext> parse(std::string_view traceparent, std::string_view tracestate = {});
-  // The same trace, with a span of its own.
+  // Returns a new span of this trace.
   [[nodiscard]] TraceContext child() const;
   [[nodiscard]] std::string traceparent() const;
 };
 
-// Of what runs on this thread: inside a handler that a tracing interceptor let in, or a TraceScope; nothing:
-// none.
+// Returns the trace of this thread: inside a handler with a tracing interceptor, or a TraceScope;
+// else nothing.
 std::optional<TraceContext> current_trace();
 
-// Makes `context` the current one of this thread, until it ends. Scopes end in reverse order.
+// Sets current_trace() of this thread while the scope is alive. Scopes end in reverse order.
 class TraceScope {
  public:
   explicit TraceScope(const TraceContext& context);

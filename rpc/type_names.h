@@ -13,8 +13,8 @@
 #include "base/status.h"
 #include "rpc/attachment.h"
 
-// What a type of C++ is on the wire, in names that mean something in every language: bool, int, float, str,
-// bytes, none, list[T], map[K, V], optional[T] (T or none), tuple[A, B], and any for structs and the rest.
+// Names of C++ types on the wire, the same for all languages: bool, int, float, str, bytes, none,
+// list[T], map[K, V], optional[T] (T or none), tuple[A, B], and any for structs and other types.
 namespace slime::rpc {
 
 namespace detail {
@@ -24,7 +24,7 @@ inline constexpr bool kIsOf = false;
 template <template <class...> class Of, class... A>
 inline constexpr bool kIsOf<Of<A...>, Of> = true;
 
-// Structs that say themselves how they convert, whatever else they look like.
+// Structs that define their conversion (MSGPACK_DEFINE).
 template <class T>
 concept Defined = requires {
   &T::msgpack_unpack;
@@ -65,7 +65,7 @@ struct ElementsOf<Of<A...>> {
   }
 };
 
-// Of what consists of others; "any" for what is none of these.
+// Returns the wire type of a container; "any" for all other types.
 template <class T>
 std::string container_type() {
   if constexpr (BytesLike<T>) {

@@ -58,7 +58,7 @@ struct ReplyOf<void> : ReplyOf<None> {};
 template <>
 struct ReplyOf<Status> : ReplyOf<None> {};
 
-// What a handler returns, with its attachments, if it may have any.
+// Encodes the result of a handler, with attachments if its type may have some.
 template <class T>
 ByteVector encode_result(const T& value, [[maybe_unused]] Attachments* attachments) {
   if constexpr (kMayAttach<T>) {
@@ -69,7 +69,7 @@ ByteVector encode_result(const T& value, [[maybe_unused]] Attachments* attachmen
   }
 }
 
-// Calls the handler and makes an encoded reply of whatever it returns.
+// Calls the handler and encodes its result.
 template <class Return, class Call>
 Result<ByteVector> encode_outcome(Call&& call, [[maybe_unused]] Attachments* attachments) {
   if constexpr (std::is_void_v<Return>) {
@@ -93,7 +93,7 @@ Result<ByteVector> encode_outcome(Call&& call, [[maybe_unused]] Attachments* att
   }
 }
 
-// User code may throw; what it threw is an answer.
+// Runs user code, and turns an exception into an error.
 template <class Call>
 Result<ByteVector> catch_thrown(const CallInfo& info, Call&& call) {
   try {
@@ -105,7 +105,7 @@ Result<ByteVector> catch_thrown(const CallInfo& info, Call&& call) {
   }
 }
 
-// What a leading parameter may ask for, which is no argument.
+// The first parameter of a handler, if it is no argument.
 enum class Lead : std::uint8_t { kNone, kInfo, kRequest };
 
 template <class F, class Return, Lead kLead, class... A>
@@ -175,7 +175,7 @@ class TypedHandler {
           values);
     });
   }
-  // By value: moved in. By const reference: lent.
+  // Moves an argument into a parameter by value; passes a reference otherwise.
   template <class Arg>
   using pass = std::conditional_t<std::is_reference_v<Arg>, Arg, std::remove_cv_t<Arg>>;
 

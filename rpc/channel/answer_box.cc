@@ -17,7 +17,7 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   if (at_once_ != nullptr && at_once_->box_ == this && channel_ != nullptr)
     return channel_->send_answer(served, std::move(reply));
   Answer answer{served, std::move(reply)};
-  AttachedBody dropped;  // goes after the lock, as the answer does when the channel is closed
+  AttachedBody dropped;  // destroyed after the lock, like the answer if the channel is closed
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   if (answer.reply) take_from_account(answer, dropped);
@@ -25,16 +25,16 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   call_channel_if_first();
 }
 
-// The loop may not come to it for long: handlers on many threads, or a caller that has to drive it and does
-// not, would fill the memory meanwhile.
+// Bounds the memory of waiting answers: the loop may be late, because handlers on many threads are
+// faster, or because its user does not drive it.
 void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
   std::uint64_t bytes = answer.reply->size();
-  Fate* fate = nullptr;
-  if (any_fates_.load(std::memory_order_relaxed)) {
-    const auto found = fates_.find(answer.served.packed());
-    if (found != fates_.end()) {
-      fate = &found->second;
-      bytes += owned_bytes(fate->attachments);
+  Notes* noted = nullptr;
+  if (has_notes_.load(std::memory_order_relaxed)) {
+    const auto found = notes_.find(answer.served.packed());
+    if (found != notes_.end()) {
+      noted = &found->second;
+      bytes += owned_bytes(noted->attachments);
     }
   }
   if (bytes <= large_bytes_) return;
@@ -42,12 +42,12 @@ void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
   if (answer.held) return;
   answer.refused_bytes = bytes;
   dropped.body.swap(*answer.reply);
-  if (fate != nullptr) dropped.attachments.swap(fate->attachments);
+  if (noted != nullptr) dropped.attachments.swap(noted->attachments);
 }
 
 void AnswerBox::call_channel_if_first() {
   if (waiting_.answers.size() + waiting_.streams.size() + waiting_.messages.size() > 1)
-    return;  // the channel was called already and takes all
+    return;  // the channel was called before and takes everything
   loop_->post([box = shared_from_this()] {
     if (box->channel_ != nullptr) box->channel_->take_answers();
   });
@@ -96,29 +96,29 @@ void AnswerBox::remove_stream(std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(ticket);
   if (found == streams_.end()) return;
-  gone = std::move(found->second);  // goes after the lock
+  gone = std::move(found->second);  // destroyed after the lock
   streams_.erase(found);
 }
 
 bool AnswerBox::cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept {
   if (closed_.load(std::memory_order_relaxed)) return true;
   if (deadline != kNever && deadline <= clock_.now()) return true;
-  if (!any_fates_.load(std::memory_order_relaxed)) return false;
+  if (!has_notes_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(mutex_);
-  const auto fate = fates_.find(ticket);
-  return fate != fates_.end() && fate->second.cancelled;
+  const auto noted = notes_.find(ticket);
+  return noted != notes_.end() && noted->second.cancelled;
 }
 
 void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
   {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) {
-      Fate& fate = fates_[ticket];
-      any_fates_.store(true, std::memory_order_relaxed);
-      if (!fate.cancelled) return fate.told.push_back(std::move(task));
+      Notes& noted = notes_[ticket];
+      has_notes_.store(true, std::memory_order_relaxed);
+      if (!noted.cancelled) return noted.on_cancel.push_back(std::move(task));
     }
   }
-  task();  // it has happened already
+  task();  // the request is cancelled, or the channel closed
 }
 
 AnswerBox::Waiting AnswerBox::take() {
@@ -130,10 +130,10 @@ void AnswerBox::cancel(std::uint64_t ticket) {
   std::vector<Task> told;
   {
     const std::lock_guard lock(mutex_);
-    Fate& fate = fates_[ticket];
-    any_fates_.store(true, std::memory_order_relaxed);
-    fate.cancelled = true;
-    told.swap(fate.told);
+    Notes& noted = notes_[ticket];
+    has_notes_.store(true, std::memory_order_relaxed);
+    noted.cancelled = true;
+    told.swap(noted.on_cancel);
   }
   for (Task& task : told) task();
 }
@@ -141,24 +141,24 @@ void AnswerBox::cancel(std::uint64_t ticket) {
 void AnswerBox::attach(std::uint64_t ticket, Attachments attachments) {
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
-  fates_[ticket].attachments = std::move(attachments);
-  any_fates_.store(true, std::memory_order_relaxed);
+  notes_[ticket].attachments = std::move(attachments);
+  has_notes_.store(true, std::memory_order_relaxed);
 }
 
-AnswerBox::Fate AnswerBox::forget(std::uint64_t ticket) {
-  Fate fate;  // its tasks go after the lock
+AnswerBox::Notes AnswerBox::take_notes(std::uint64_t ticket) {
+  Notes noted;  // declared first: its tasks are destroyed after the lock
   const std::lock_guard lock(mutex_);
-  const auto found = fates_.find(ticket);
-  if (found == fates_.end()) return fate;
-  fate = std::move(found->second);
-  fates_.erase(found);
-  any_fates_.store(!fates_.empty(), std::memory_order_relaxed);
-  return fate;
+  const auto found = notes_.find(ticket);
+  if (found == notes_.end()) return noted;
+  noted = std::move(found->second);
+  notes_.erase(found);
+  has_notes_.store(!notes_.empty(), std::memory_order_relaxed);
+  return noted;
 }
 
 void AnswerBox::close() {
   Waiting dropped;
-  std::unordered_map<std::uint64_t, Fate> fates;
+  std::unordered_map<std::uint64_t, Notes> notes;
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams;
   closed_.store(true, std::memory_order_relaxed);
   {
@@ -167,11 +167,11 @@ void AnswerBox::close() {
     channel_ = nullptr;
     dropped = std::exchange(waiting_, {});
     streams.swap(streams_);
-    fates.swap(fates_);
-    any_fates_.store(false, std::memory_order_relaxed);
+    notes.swap(notes_);
+    has_notes_.store(false, std::memory_order_relaxed);
   }
-  for (auto& [ticket, fate] : fates) {
-    for (Task& task : fate.told) task();
+  for (auto& [ticket, noted] : notes) {
+    for (Task& task : noted.on_cancel) task();
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to the channel*.cc files: the side of a channel that requests, which outlive it, hold on to.
+// Private to rpc: the part of a channel that its requests hold, which may outlive the channel.
 
 #include <atomic>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace slime::rpc {
 
 class ChannelImpl;
 
-// Returns the bytes that are freed with the attachments: not those of a user's region.
+// Returns the bytes that are freed with the attachments. Bytes of a user's region do not count.
 std::uint64_t owned_bytes(const Attachments& attachments);
 
 // Queues work of other threads for the loop: handlers' answers, streams to attend to, messages
@@ -39,10 +39,10 @@ class AnswerBox final : public Request::Responder,
   struct Answer {
     Handle served;
     Result<ByteVector> reply;
-    Account::Held held{};             // of a large one: what waits for the loop is memory, too
-    std::uint64_t refused_bytes = 0;  // the account did not take so many: `reply` is empty
+    Account::Held held{};             // the bytes of a large answer
+    std::uint64_t refused_bytes = 0;  // not 0: the account refused so many bytes; `reply` is empty
   };
-  // Answers of more than `large_bytes` are taken from the account before they wait.
+  // Bytes of answers larger than `large_bytes` are taken from the account before the answers wait.
   // `channel` may be null: then its owner calls take().
   AnswerBox(transport::Loop& loop, ChannelImpl* channel, std::shared_ptr<Account> account,
             std::size_t large_bytes)
@@ -52,8 +52,8 @@ class AnswerBox final : public Request::Responder,
         large_bytes_(large_bytes),
         channel_(channel) {}
 
-  // While one lives, what its own thread puts in the box leaves at once: most handlers that run on the loop
-  // answer before they return.
+  // While this scope is alive, answers of this thread are sent immediately: most handlers on the
+  // loop answer before they return.
   class AtOnce {
    public:
     explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
@@ -67,15 +67,15 @@ class AnswerBox final : public Request::Responder,
     AtOnce* const outer_;
   };
 
-  // ---- any thread; `ticket` is a packed Handle of what the channel serves
+  // ---- any thread; `ticket` is the packed Handle of a request in ServedTable
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override;
   void attach(std::uint64_t ticket, Attachments attachments) override;
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
-  // Tells the loop that the server has decided on the place of this request.
+  // Tells the loop that the server has granted or refused the place of this request.
   void granted(std::uint64_t ticket);
-  // The stream of that key wants something of the channel.
+  // Tells the loop that the user of this stream waits for the channel (StreamTable::attend).
   void attend(std::uint64_t key);
   // Puts a user message back into the inbox of its tag. Drops it if the channel is closed.
   void give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept override;
@@ -84,33 +84,33 @@ class AnswerBox final : public Request::Responder,
   [[nodiscard]] std::uint64_t given_back() const { return given_back_.load(std::memory_order_relaxed); }
 
   // ---- the loop
-  // Who handles that request finds its stream here, until it is answered.
+  // Keeps the stream of a request for its handler until the request is answered.
   void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
   void remove_stream(std::uint64_t ticket);
-  // All that waits, taken at once: whoever puts in the first thing calls the channel, so nothing may be left.
+  // A user message that was given back.
   struct GivenBack {
     std::uint64_t tag = 0;
     std::uint64_t number = 0;
     Payload message;
   };
   struct Waiting {
-    std::vector<std::uint64_t> streams;  // their keys
+    std::vector<std::uint64_t> streams;  // keys
     std::vector<Answer> answers;
     std::vector<GivenBack> messages;
   };
+  // Takes everything that waits. The first item that is put into an empty box calls the channel.
   Waiting take();
-  // The caller does not wait any more: whoever wants to hear it does, now.
+  // The caller has cancelled: runs the tasks of on_cancel().
   void cancel(std::uint64_t ticket);
-  // Of a request that was cancelled, or whose handler wants to hear of that, or has attached something.
-  struct Fate {
+  // What few requests have until they are answered.
+  struct Notes {
     bool cancelled = false;
-    std::vector<Task> told;
-    Attachments attachments;  // of its answer
+    std::vector<Task> on_cancel;
+    Attachments attachments;  // of the answer
   };
-  // It is answered. Most have none of this.
-  [[nodiscard]] bool any_fates() const { return any_fates_.load(std::memory_order_relaxed); }
-  Fate forget(std::uint64_t ticket);
-  // The channel goes: what comes from now on is dropped, and whatever is unanswered is cancelled.
+  [[nodiscard]] bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
+  Notes take_notes(std::uint64_t ticket);
+  // The channel is closed: drops what comes from now on, and cancels unanswered requests.
   void close();
 
  private:
@@ -124,27 +124,28 @@ class AnswerBox final : public Request::Responder,
   const std::size_t large_bytes_;
   Waiting waiting_;
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
-  std::unordered_map<std::uint64_t, Fate> fates_;
-  std::atomic<bool> any_fates_{false};  // so that calls which nobody cancels take no lock for it
+  std::unordered_map<std::uint64_t, Notes> notes_;
+  std::atomic<bool> has_notes_{false};  // so that plain requests take no lock
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> given_back_{0};
   const std::uint64_t process_ = fork_generation();
   ChannelImpl* channel_;  // touched by the loop only
 };
 
-// The side of one-way requests: nobody waits for them, so that nobody goes away either.
+// The responder of one-way requests. Drops results and attachments, passes errors on. A one-way
+// request is never cancelled.
 class OneWayBox final : public Request::Responder {
  public:
   OneWayBox(std::shared_ptr<AnswerBox> box, const Clock& clock) : box_(std::move(box)), clock_(clock) {}
   void respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept override {
-    if (reply) return box_->respond(ticket, ByteVector());  // nobody reads it
+    if (reply) return box_->respond(ticket, ByteVector());
     box_->respond(ticket, std::move(reply));
   }
-  void attach(std::uint64_t, Attachments) override {}  // nobody reads them
+  void attach(std::uint64_t, Attachments) override {}
   [[nodiscard]] bool cancelled(std::uint64_t, TimePoint deadline) const noexcept override {
     return deadline != kNever && deadline <= clock_.now();
   }
-  void on_cancel(std::uint64_t, Task) override {}  // never happens
+  void on_cancel(std::uint64_t, Task) override {}
 
  private:
   const std::shared_ptr<AnswerBox> box_;

@@ -15,8 +15,8 @@
 
 namespace slime::rpc {
 
-// Finds memory for received attachments: what a call named for those of its reply, else blocks of
-// the connection, else memory of the process. Thread: the loop.
+// Finds memory for received attachments: the destinations that a call has named for its reply, else
+// blocks of the connection, else memory of the process. Thread: the loop.
 class AttachmentRoom {
  public:
   explicit AttachmentRoom(Connection& connection) : connection_(connection) {}
@@ -24,23 +24,23 @@ class AttachmentRoom {
   AttachmentRoom& operator=(const AttachmentRoom&) = delete;
   ~AttachmentRoom();
 
-  // Keeps the destinations that a call has named under `number` until its handler is called, which
-  // this wraps.
+  // Keeps the destinations of a call under `number` until the returned handler is called, which
+  // calls `handler`.
   CallHandler keep(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
-  // Returns where the call wants attachment `index` of its reply; null: it has not said.
+  // Returns the destination of attachment `index` of the call's reply; null if the call named none.
   [[nodiscard]] const Destination* destination(std::uint64_t number, std::size_t index) const;
 
-  // A table of attachments comes: of a body, once.
+  // Begins a table of attachments: once for each body.
   void begin_table();
-  // Finds memory for one attachment of the table: `to`, or new memory, which is touched as bytes
-  // arrive.
+  // Finds memory for one attachment of the table: `to`, or new memory, whose pages are touched only
+  // as bytes arrive.
   Status find(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
-  // An attachment was received whole.
+  // Records attachments that were received completely.
   void note_received(const Attachments& attachments);
 
  private:
   Connection& connection_;
-  std::unordered_map<std::uint64_t, Destinations> into_;  // of calls that named some
+  std::unordered_map<std::uint64_t, Destinations> into_;  // by number
   std::uint64_t last_number_ = 0;
   std::shared_ptr<ReceivedBlocks> blocks_;  // null: no attachment has come yet
 };

@@ -5,7 +5,7 @@
 namespace slime::rpc {
 namespace {
 
-// A peer may tell any number.
+// Bounds a number of the peer's, which may be any.
 Nanos span_of(std::uint64_t nanos) {
   return Nanos(static_cast<std::int64_t>(std::min<std::uint64_t>(nanos, Nanos::max().count())));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: metadata and times of the calls that have some.
+// Private to rpc: metadata and times of calls.
 
 #include <cstdint>
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace slime::rpc {
 
-// Holds the contexts of calls that wait for an answer. When a call ends, its context is its
-// caller's again, with the times, before the caller hears of the end. Thread: the loop.
+// Holds the contexts of calls that wait for an answer. A context has its times when the handler of
+// its call is called. Thread: the loop.
 class CallContexts {
  public:
   explicit CallContexts(const Clock& clock) : clock_(clock) {}
 
-  // Wraps the handler of a call that begins.
+  // Wraps the handler of a new call, so that the call's context ends before the handler is called.
   template <class Ended>
   void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler) {
     begin(*context);
@@ -31,11 +31,11 @@ class CallContexts {
       inner(std::move(ended));
     };
   }
-  // The call has this handle.
+  // Keeps the context of this call until the call ends.
   void keep(Handle call, const std::shared_ptr<CallContext>& context);
   // Whether some of the call's metadata is required.
   [[nodiscard]] bool requires_metadata(Handle call) const;
-  // Takes the times of a reply with kFlagTiming. kCorrupt if nobody asked for times.
+  // Takes the times of a reply with kFlagTiming. kCorrupt if the call did not ask for times.
   Status take_times(const wire::Frame& reply);
 
  private:

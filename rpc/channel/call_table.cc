@@ -18,7 +18,7 @@ CallTable::CallTable(Connection& connection, Completions& completions, Outbox& o
       pending_(2 * connection.options().max_calls),
       deadlines_(connection.loop(), turns, [this] { expire(); }) {}
 
-// --------------------------------------------------------------------------------------------------- asking
+// ------------------------------------------------------------------------------------------ asking
 
 Status CallTable::admission(Kind kind) const {
   if (connection_.closed() || connection_.closing()) return connection_.closing_status();
@@ -37,11 +37,11 @@ Ticket CallTable::refuse(Kind kind, Handler&& handler, Status status) {
 std::pair<Handle, CallTable::Pending*> CallTable::add(Kind kind, Handler&& handler, TimePoint deadline) {
   ++(kind == Kind::kRecv ? receives_ : asked_);
   const auto added = pending_.emplace(kind, std::move(handler), deadline);
-  SLIME_CHECK(added.second != nullptr);  // the limits of both kinds together are the table's size
+  SLIME_CHECK(added.second != nullptr);  // the table has room for the limits of both kinds
   return added;
 }
 
-// What can wait is done once the frame has left.
+// Sends the frame before it does what can wait.
 Ticket CallTable::ask(Handle handle, TimePoint deadline, OutFrame& frame) {
   frame.pending = handle;
   frame.header.id = handle.packed();
@@ -73,7 +73,7 @@ void CallTable::on_left(const OutFrame& frame) {
   if (frame.one_way) on_one_way_left(frame.pending, frame);
 }
 
-// What is lent must not change until the peer has read it, so its release ends the call.
+// Lent attachments must not change until the peer has read them, so their release ends the call.
 void CallTable::on_one_way_left(Handle handle, const OutFrame& frame) {
   const bool answered = (frame.header.flags & wire::kFlagOneWay) == 0;
   Lent* const lent = lending_.find(pending_.find(handle)->lent);
@@ -94,12 +94,12 @@ void CallTable::end_one_way(Handle handle, bool answered) {
   });
 }
 
-// -------------------------------------------------------------------------------------------------- answers
+// ----------------------------------------------------------------------------------------- answers
 
 Result<CallTable::Pending*> CallTable::expected(const wire::FrameHeader& header, Kind kind) {
   Pending* pending = pending_.find(Handle::unpack(header.id));
   if (pending == nullptr) {
-    count_stale();  // it timed out or was cancelled
+    count_stale();  // the request timed out or was cancelled
     return pending;
   }
   if (pending->kind != kind || !pending->sent || pending->pulling)
@@ -112,7 +112,7 @@ void CallTable::finish(Handle handle, Outcome&& outcome) {
   if (pending == nullptr) return;
   const Kind kind = pending->kind;
   const auto queued = pending->queued;
-  const Handle unheard = pending->sent ? Handle{} : pending->lent;  // lent to a peer that never heard of it
+  const Handle unheard = pending->sent ? Handle{} : pending->lent;  // the peer does not know it
   const std::uint64_t tag = pending->tag;
   if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
   completions_.add(std::move(pending->handler), std::move(outcome));
@@ -137,7 +137,7 @@ DeliveryHandler CallTable::take_receive(Handle handle) {
   return handler;
 }
 
-// --------------------------------------------------------------------------------------------------- ending
+// ------------------------------------------------------------------------------------------ ending
 
 void CallTable::fail(Handle handle, Status status) {
   const Pending* const pending = pending_.find(handle);

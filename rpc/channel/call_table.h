@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: what a channel has asked of its peer, and waits for.
+// Private to rpc: the requests of a channel that wait for the peer.
 
 #include <cstdint>
 #include <optional>
@@ -19,40 +19,41 @@
 
 namespace slime::rpc {
 
-// Keeps calls, messages, look-ups, pings and receives from the time they are asked until they end:
-// by an answer, an error, a cancel, or their deadline. Each ends once; then its handler is added
-// to the completions, and what is queued or lent for a request that never left goes. Thread: the
-// loop.
+// Keeps calls, messages, look-ups, pings and receives until they end: by an answer, an error, a
+// cancel or a deadline. Each ends once: its handler is added to the completions; if its frame never
+// left, the frame is unqueued and its loan released. Thread: the loop.
 class CallTable {
  public:
   using Handler = Completions::Handler;
   using Outcome = Completions::Outcome;
   enum class Kind : std::uint8_t { kCall, kSend, kRecv, kLookup, kPing };
 
-  // Something that waits for the peer.
+  // A request, or a receive, that waits.
   struct Pending {
     Pending(Kind k, Handler&& h, TimePoint d) : kind(k), handler(std::move(h)), deadline(d) {}
     Kind kind;
     Handler handler;
     TimePoint deadline;
-    bool sent = false;     // the request left our queue: it may be executed
+    bool sent = false;     // the frame left the queue: the peer may execute the request
     bool pulling = false;  // the reply has come and is being read
     std::optional<Outbox::Place> queued;
-    Handle lent;                   // the body, when it goes by rendezvous
-    std::uint64_t tag = 0;         // of a receive
-    std::uint64_t into = 0;        // of a call: the number of its destinations; 0: none
-    PeerMethod* method = nullptr;  // of a call: where the peer's number for the method goes
+    Handle lent;                   // a lent body; generation 0: none
+    std::uint64_t tag = 0;         // receive: its tag
+    std::uint64_t into = 0;        // call: the number of its destinations; 0: none
+    PeerMethod* method = nullptr;  // call: receives the peer's number for the method
   };
 
-  // The parts of the channel that something pending belongs to as well.
+  // Other parts that take part in the end of a request.
   class Host {
    public:
+    // A receive has ended without a message.
     virtual void on_receive_ended(std::uint64_t tag, Handle receive) = 0;
-    // Ends the reading of a call's reply for this reason. True: later, then the call ends with it.
+    // Stops reading the reply of a call. Returns true if the read in progress has to finish first:
+    // the call then ends later, with `reason`.
     virtual bool end_reading(Handle call, const Status& reason) = 0;
-    // The error text of a call whose deadline has passed; empty: the usual one.
+    // Returns the error text of a call whose deadline has passed; empty for the default text.
     [[nodiscard]] virtual std::string deadline_text(Handle call) const = 0;
-    // A one-way call failed after it had left. `method`: null if unknown.
+    // A one-way call failed after its frame had left. `method`: null if unknown.
     virtual void on_one_way_failed(Status status, const PeerMethod* method) = 0;
 
    protected:
@@ -66,45 +67,44 @@ class CallTable {
             TurnHost& turns, Host& host);
 
   // ---- asking
-  // Whether something more of this kind may be asked now.
+  // Returns whether one more request of this kind is allowed now.
   [[nodiscard]] Status admission(Kind kind) const;
-  // Ends something that was not added.
+  // Ends a request that was not added.
   Ticket refuse(Kind kind, Handler&& handler, Status status);
-  // Adds what admission() has allowed. The place is valid until the next add().
+  // Adds a request that admission() has allowed. The pointer is valid until the next add().
   std::pair<Handle, Pending*> add(Kind kind, Handler&& handler, TimePoint deadline);
-  // Sends or queues the frame of a pending one.
+  // Sends or queues the frame of an added request.
   Ticket ask(Handle handle, TimePoint deadline, OutFrame& frame);
-  // Watches the deadline of one that has no frame.
+  // Watches the deadline of a receive, which has no frame.
   void watch(TimePoint deadline) { deadlines_.arm(deadline); }
-  // The frame of a pending one has left.
+  // The frame of a request has left the queue.
   void on_left(const OutFrame& frame);
 
   // ---- answers
-  // Returns the one that waits for this answer: null when it is over (counted), kCorrupt when nobody asked
-  // for such an answer.
+  // Returns the request that this answer is for. Null if the request has ended, which is counted;
+  // kCorrupt if the request waits for no such answer.
   Result<Pending*> expected(const wire::FrameHeader& header, Kind kind);
   void finish(Handle handle, Outcome&& outcome);
   void count_stale() { ++counters_.stale_replies; }
-  // Removes a call, or a receive, whose handler its caller calls at once.
+  // Removes a call or a receive and returns its handler, to be called now.
   CallHandler take_call(Handle handle, Pending& pending);
   DeliveryHandler take_receive(Handle handle);
 
   // ---- other ends
-  // Ends it with an error, whose maybe_executed() tells whether the request has left. Does nothing if it is
-  // over.
+  // Ends the request with an error, whose maybe_executed() says whether the frame has left. Does
+  // nothing if the request has ended.
   void fail(Handle handle, Status status);
-  // Tells the peer that nobody waits for the answer any more. Of a deadline the peer knows by
-  // itself.
+  // Sends a cancel if the call's frame has left. Not needed for a deadline, which the peer knows.
   void tell_cancelled(Handle handle);
   void fail_receives();
-  // Fails all: the channel is closed.
+  // Fails all requests and receives: the channel is closed.
   void fail_all();
 
   [[nodiscard]] Pending* find(Handle handle) { return pending_.find(handle); }
   [[nodiscard]] const Pending* find(Handle handle) const { return pending_.find(handle); }
   [[nodiscard]] bool knew(Handle handle) const { return pending_.knew(handle); }
   [[nodiscard]] bool empty() const { return pending_.empty(); }
-  [[nodiscard]] std::size_t asked() const { return asked_; }  // those that the peer must answer
+  [[nodiscard]] std::size_t asked() const { return asked_; }  // without receives
   [[nodiscard]] std::size_t receives() const { return receives_; }
   [[nodiscard]] const Counters& counters() const { return counters_; }
 

@@ -62,13 +62,13 @@ ChannelImpl::~ChannelImpl() {
     connection_.endpoint().reset(Status(Code::kCancelled, "the channel was destroyed"));
   if (!connection_.closed()) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
   connection_.loop().cancel_timer(close_timer_);
-  // Completes what is posted, while the operations are still there, and before calls that named memory hear
-  // of their end.
+  // Completes what is posted, while the operations are still there, and before calls that named
+  // memory hear of their end.
   connection_.destroy_endpoint();
   run_done();
 }
 
-// ---------------------------------------------------------------------------------------------------- asking
+// ------------------------------------------------------------------------------------------ asking
 
 Ticket ChannelImpl::call(const CallSpec& spec, ByteVector body, CallHandler handler) {
   const Scope scope(*this, false);
@@ -135,7 +135,7 @@ void ChannelImpl::cancel(Ticket ticket) {
   calls_.fail(handle, Status(Code::kCancelled, "cancelled"));
 }
 
-// ---------------------------------------------------------------------------------------------- the answer
+// -------------------------------------------------------------------------------------- the answer
 // box
 
 void ChannelImpl::take_answers() {
@@ -157,10 +157,10 @@ void ChannelImpl::on_granted(Handle served) {
   puller_.on_granted(served);
 }
 
-// ---------------------------------------------------------------------------------------------------- turns
+// ------------------------------------------------------------------------------------------- turns
 
-// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and nothing has to
-// be told before.
+// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and nothing
+// has to be told before.
 void ChannelImpl::finish_call(Handle handle, CallTable::Pending& pending, Payload&& reply) {
   if (depth_ != 1 || running_done_ || !completions_.empty() || connection_.ready() != ready_told_ ||
       connection_.closed_by_peer() != closing_told_)

@@ -30,8 +30,8 @@
 
 namespace slime::rpc {
 
-// A channel over its parts: says hello, gives each frame and each wish of a user to the part for it, calls
-// handlers at the end of a turn, and closes.
+// A channel over its parts: says hello, gives each frame and each wish of a user to the part for
+// it, calls handlers at the end of a turn, and closes.
 class ChannelImpl final : public Channel,
                           private transport::Receiver,
                           private TurnHost,
@@ -155,7 +155,7 @@ class ChannelImpl final : public Channel,
   UserMessages messages_;
   ServedTable served_;
   StreamTable streams_;
-  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // posted tasks check that it exists
+  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
 
   bool ready_told_ = false;
   bool closing_told_ = false;

@@ -3,9 +3,9 @@
 #include "base/check.h"
 #include "rpc/channel/channel_impl.h"
 
-// The end of a channel. A graceful close is symmetric: each side sends kClosing, makes no requests any more,
-// answers earlier requests of the peer, and closes when both have sent kClosing and all is answered. So each
-// request between two healthy peers is executed or refused.
+// The end of a channel. A graceful close is symmetric: each side sends kClosing, makes no requests
+// any more, answers earlier requests of the peer, and closes when both have sent kClosing and all
+// is answered. So each request between two healthy peers is executed or refused.
 namespace slime::rpc {
 
 void ChannelImpl::close(Nanos bound) {
@@ -46,8 +46,8 @@ void ChannelImpl::begin_close(Nanos bound) {
   });
 }
 
-// Closes the endpoint when both sides close and nothing is in flight. Receives are not in flight: they end
-// when nothing more can come.
+// Closes the endpoint when both sides close and nothing is in flight. Receives are not in flight:
+// they end when nothing more can come.
 void ChannelImpl::check_drained() {
   if (!connection_.closing() || !connection_.peer_closing() || connection_.over()) return;
   if (puller_.empty()) end_receives();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: handlers that are to be called with how what they wait for has ended.
+// Private to rpc: handlers to call, with their outcomes.
 
 #include <cstdint>
 #include <memory>
@@ -16,12 +16,13 @@
 
 namespace slime::rpc {
 
-// Queues the handlers of what has ended until no function of the channel is on the stack. Thread: the loop.
+// Queues the handlers of ended requests until no function of the channel is on the stack. Thread:
+// the loop.
 class Completions {
  public:
   using Handler = std::variant<CallHandler, DoneHandler, RegionHandler, DeliveryHandler, Task>;
 
-  // How something that was asked for ended; the members that its kind has.
+  // How a request ended. Each kind of handler uses its own members.
   struct Outcome {
     Status status;
     Payload payload;

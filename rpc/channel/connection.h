@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: what all parts of a channel know of the connection under it.
+// Private to rpc: the connection under a channel, as all parts of the channel see it.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace slime::rpc {
 
-// The endpoint under a channel, the peer's hello, and how far the channel has come. The channel moves it
-// on; the parts of the channel read it, or break it. Thread: the loop.
+// The endpoint under a channel, the peer's hello, and the state of the channel. The channel changes
+// the state; its parts read the state, or break the connection. Thread: the loop.
 class Connection {
  public:
   Connection(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
@@ -30,7 +30,8 @@ class Connection {
   [[nodiscard]] const ChannelOptions& options() const { return options_; }
   [[nodiscard]] const std::string& peer_name() const { return options_.peer_name; }
   [[nodiscard]] TimePoint now() const { return loop_.now(); }
-  // Bytes of one message, and whether a frame with this text and body fits into one.
+  // Returns the most bytes of a message, and whether a frame with this text and body fits into a
+  // message.
   [[nodiscard]] std::size_t message_bytes() const { return message_bytes_; }
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const {
     return text <= message_bytes_ && body <= message_bytes_ &&
@@ -40,11 +41,11 @@ class Connection {
   // ---- the peer's hello
   void greet(const wire::Hello& hello);
   [[nodiscard]] bool ready() const { return ready_; }  // the hello has come
-  // Whether the peer has this feature. Before its hello: true.
+  // Returns whether the peer has this feature. Before the peer's hello: true.
   [[nodiscard]] bool peer_has(std::uint64_t feature) const {
     return (peer_.optional_features & feature) != 0;
   }
-  // The most bytes of a payload for the peer, and the most unanswered requests to the peer.
+  // Return the most bytes of a payload to the peer, and the most unanswered requests to the peer.
   [[nodiscard]] std::uint64_t max_payload_bytes() const {
     return ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
   }
@@ -53,7 +54,7 @@ class Connection {
   }
 
   // ---- the end, in this order
-  // This side, or the peer, asks for nothing more.
+  // This side, or the peer, makes no more requests.
   void stop_asking() { closing_ = true; }
   void peer_stopped_asking() { peer_closing_ = true; }
   void mark_closed_by_peer() { closed_by_peer_ = true; }
@@ -62,22 +63,23 @@ class Connection {
   [[nodiscard]] bool peer_closing() const { return peer_closing_; }
   [[nodiscard]] bool closed_by_peer() const { return closed_by_peer_; }  // the peer began to close
   [[nodiscard]] bool expelled() const { return !expelled_.ok(); }
-  // Closes or resets the endpoint, once; afterwards nothing is sent, and what comes is dropped.
+  // Closes or resets the endpoint, once. Afterwards nothing is sent, and incoming frames are
+  // dropped.
   void close_endpoint(Nanos bound);
   void reset_endpoint(Status reason);
-  // Resets the endpoint because the peer, or the wire, is broken. Nothing more is asked.
+  // Resets the endpoint because the peer or the wire is broken.
   void break_by(Status reason);
   [[nodiscard]] bool endpoint_closing() const { return endpoint_closing_; }
-  // The endpoint has told that it is closed; `cause` is its reason.
+  // The endpoint is closed, for the reason `cause`.
   void end(const Status& cause);
   [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] bool over() const { return closed_ || endpoint_closing_; }
   [[nodiscard]] const Status& closed_reason() const { return closed_reason_; }
-  // The channel is in its destructor; then its endpoint goes, which completes what is posted.
+  // The channel is in its destructor. destroy_endpoint() completes posted operations.
   void begin_destroying() { destroying_ = true; }
   void destroy_endpoint() { endpoint_.reset(); }
   [[nodiscard]] bool destroying() const { return destroying_; }
-  // The error of what is asked for now that the channel is closing or closed.
+  // Returns the error of requests to a channel that is closing or closed.
   [[nodiscard]] Status closing_status() const;
 
  private:

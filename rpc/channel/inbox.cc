@@ -96,8 +96,8 @@ void Inbox::match(std::uint64_t tag) {
   completions_.add(Completions::Handler(Task([this, tag] { deliver(tag); })));
 }
 
-// A receive gets its message only when its handler is called: it may be given up until then, and the next
-// receive must not overtake its message.
+// Gives messages to receives when their handlers are called, not before: until then a receive may
+// be given up, and the next receive must get its message.
 void Inbox::deliver(std::uint64_t tag) {
   for (;;) {
     const auto found = tags_.find(tag);

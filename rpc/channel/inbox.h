@@ -15,17 +15,17 @@
 
 namespace slime::rpc {
 
-// Keeps user messages in order of arrival for each tag, bounded, out of the receive slots at once, so that
-// messages that nobody takes cost memory but no credits. Gives them to receives, both in order. Thread: the
-// loop.
+// Keeps user messages for each tag in order of arrival, bounded, and gives them to receives in
+// order. Copies them out of the receive slots, so that waiting messages cost memory but no credits.
+// Thread: the loop.
 class Inbox {
  public:
   // The receives that wait for a message.
   class Receives {
    public:
-    // Ends the receive, and returns its handler.
+    // Ends the receive and returns its handler.
     virtual DeliveryHandler take_receive(Handle receive) = 0;
-    // Puts messages that receives did not take back, by put_back().
+    // Calls put_back() with messages that receives did not take.
     virtual void collect_untaken() = 0;
 
    protected:
@@ -35,18 +35,18 @@ class Inbox {
     std::size_t messages = 0;
     std::size_t bytes = 0;
   };
-  // Receives that get a message at the end of the channel are added to `completions`; `source` takes messages
-  // back.
+  // `completions` gets receives that end with a message when the channel ends. `source` takes
+  // messages that a receive gives back.
   Inbox(Receives& receives, Completions& completions, std::shared_ptr<DeliverySource> source, Bounds bounds)
       : receives_(receives), completions_(completions), source_(std::move(source)), bounds_(bounds) {}
 
   // ---- messages
-  // Whether a receive waits for the next message of this tag.
+  // Returns whether a receive waits for the next message of this tag.
   [[nodiscard]] bool awaited(std::uint64_t tag) const;
-  // kResourceExhausted when there is no room for a message of so many bytes. One that is larger than the
-  // whole inbox has room while nothing else is there: else it could never come.
+  // Returns kResourceExhausted if there is no room for a message of so many bytes. An empty inbox
+  // takes a message of any size: otherwise a larger one could never arrive.
   [[nodiscard]] Status admit(std::uint64_t tag, std::uint64_t bytes) const;
-  // A message whose bytes are still to come. Later messages of its tag wait behind it.
+  // A message. Later messages of its tag wait until its bytes have come.
   struct Message {
     std::uint64_t tag = 0;
     std::uint64_t number = 0;  // in order of arrival
@@ -58,18 +58,20 @@ class Inbox {
   Place add(std::uint64_t tag, std::uint64_t bytes);
   void complete(Place message, Payload&& payload);
   void drop(Place message);
-  // Puts back a message that a receive did not take, in front of the messages that arrived after it.
+  // Puts back a message that a receive did not take, in front of the messages that arrived after
+  // it.
   void put_back(std::uint64_t tag, std::uint64_t number, Payload&& payload);
 
   // ---- receives
-  // Whether a further receive of this tag would have to wait for a message that is not here.
+  // Returns whether another receive of this tag would have to wait for a message that has not
+  // arrived.
   [[nodiscard]] bool would_wait(std::uint64_t tag) const;
   void add_receive(std::uint64_t tag, Handle receive);
   void remove_receive(std::uint64_t tag, Handle receive);
-  // Completes the receives whose message has arrived: nothing more comes.
+  // Completes the receives whose message has arrived: no more messages come.
   void finish_receives();
 
-  // Drops messages that have not come whole: the channel is closed.
+  // Drops incomplete messages: the channel is closed.
   void drop_incomplete();
   [[nodiscard]] bool empty() const { return messages_ == 0; }
 

@@ -10,7 +10,8 @@
 namespace slime::rpc {
 namespace {
 
-// Registered for one payload. Small memory is not worth a lasting registration.
+// Returns how memory for one payload is registered. A lasting registration of small memory costs
+// too much.
 transport::Use use_of(std::size_t bytes) {
   return bytes < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
 }
@@ -24,7 +25,7 @@ void Lent::close() {
   for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
 }
 
-// The table has room for all that the limits allow: a lent body for each request and each reply.
+// The table has room for a lent body of each request and each reply that the limits allow.
 Lending::Lending(Connection& connection, TurnHost& turns, std::shared_ptr<Account> account)
     : connection_(connection),
       account_(std::move(account)),
@@ -36,7 +37,7 @@ Lending::~Lending() {
   lent_.for_each([](Handle, Lent& lent) { lent.close(); });
 }
 
-// -------------------------------------------------------------------------------------------------- lending
+// ----------------------------------------------------------------------------------------- lending
 
 Result<Handle> Lending::add(Lent&& lent) {
   const auto handle = lent_.insert(std::move(lent));
@@ -44,7 +45,7 @@ Result<Handle> Lending::add(Lent&& lent) {
   return *handle;
 }
 
-// Under the lease that the frame has, or under a new one.
+// Lends the body under the frame's lease `lent`, or under a new lease.
 Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   const std::uint64_t limit = connection_.max_payload_bytes();
   if (body.size() > limit) {
@@ -149,7 +150,7 @@ Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::At
     entry.region = (*region)->describe();
     entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
   } else {
-    // Only read, by whoever it is lent to.
+    // The peer only reads the memory, so the cast writes nothing.
     auto region = connection_.device().register_memory(
         const_cast<std::byte*>(attachment.bytes().data()), attachment.size(), transport::Rights::kRemoteRead,
         transport::MemoryKind::kHost, use_of(attachment.size()));
@@ -161,7 +162,7 @@ Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::At
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------ releasing
+// --------------------------------------------------------------------------------------- releasing
 
 void Lending::release(Handle lent) {
   auto record = lent_.take(lent);
@@ -179,7 +180,7 @@ void Lending::release_all() {
   for (const Handle handle : lent) release(handle);
 }
 
-// -------------------------------------------------------------------------------------------------- answers
+// ----------------------------------------------------------------------------------------- answers
 
 Status Lending::over_budget(std::uint64_t bytes) {
   ++counters_.over_budget;

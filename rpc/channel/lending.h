@@ -20,25 +20,26 @@
 
 namespace slime::rpc {
 
-// Memory lent to the peer for reading: a body that does not fit into a message, attachments, or both.
+// Memory lent to the peer for reading: a body that does not fit into a message, attachments, or
+// both.
 struct Lent {
   ByteVector bytes;
   Attachments attachments;
-  // Closed before the memory goes:
-  transport::MemoryRegion region;                        // of the bytes
-  std::vector<transport::MemoryRegion> regions;          // of those attachments that had none
+  // Declared after the memory, so destroyed before it.
+  transport::MemoryRegion region;                        // of `bytes`
+  std::vector<transport::MemoryRegion> regions;          // of attachments that were not registered
   UniqueFunction<void(std::uint64_t bytes)> released{};  // may be empty; gets the size of `bytes`
   TimePoint revoke_at = kNever;                          // answers only
-  Account::Held held{};                                  // answers only: bytes taken from the account
-  // Bytes that exist only for this: not those of a user's region.
+  Account::Held held{};                                  // answers only
+  // Returns the bytes that are freed with this object. Bytes of a user's region do not count.
   [[nodiscard]] std::uint64_t own_bytes() const;
-  // Closes the regions without waiting: the peer released them, never heard of them, or loses them.
+  // Closes the regions without waiting. The peer released them, never heard of them, or loses them.
   void close();
 };
 
-// Puts bodies into frames: into the frame as far as they fit, else as an offer of memory. Lends that memory
-// until the peer releases it, or the endpoint is closed; an answer's memory is also bounded by the account,
-// and revoked `answer_grace` after the deadline of its call. Thread: the loop.
+// Puts bodies into frames: inline if they fit, else as an offer of memory, which is lent until the
+// peer releases the memory or the endpoint is closed. The account bounds the memory of answers,
+// which is also revoked `answer_grace` after the deadline of the call. Thread: the loop.
 class Lending {
  public:
   struct Counters {
@@ -52,26 +53,27 @@ class Lending {
   Lending& operator=(const Lending&) = delete;
   ~Lending();
 
-  // Puts the body into the frame, or lends it: then `lent` names the memory. After an error nothing is lent.
+  // Puts the body into the frame, or lends the body: then `lent` names the loan. Lends nothing
+  // after an error.
   Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
     if (!connection_.fits(frame.text.size(), body.size())) return lend(frame, std::move(body), lent);
     frame.body = std::move(body);
     return {};
   }
-  // The same with a table of the attachments in front of the body.
+  // Does so with a table of the attachments before the body.
   Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);
   [[nodiscard]] Status no_attachments() const;
 
-  // Takes the memory of an answer from the account, unless `held` has it already: the answer's caller may
-  // never read it. On an error the memory is released, and the frame lends nothing.
+  // Takes the bytes of an answer from the account, or from `held` if they were taken before. After
+  // an error the loan is released, and the frame offers nothing.
   Status admit_answer(OutFrame& frame, Handle lent, TimePoint deadline, Account::Held& held);
-  // Counts and returns the refusal of so many bytes.
+  // Counts the refusal of so many bytes, and returns the error.
   [[nodiscard]] Status over_budget(std::uint64_t bytes);
-  // Revokes the memory some time after `deadline`.
+  // Revokes the loan `answer_grace` after `deadline`.
   void revoke_after(Lent& lent, TimePoint deadline);
 
   [[nodiscard]] Lent* find(Handle lent) { return lent_.find(lent); }
-  // The peer has read it, or cannot. Does nothing if it was released already.
+  // Ends the loan: the peer has read the memory, or cannot. Does nothing if the loan has ended.
   void release(Handle lent);
   // Releases everything: the connection is closed.
   void release_all();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: the methods that the two sides of a channel have named to each other.
+// Private to rpc: names and numbers of methods, both ways.
 
 #include <cstdint>
 #include <deque>
@@ -18,25 +18,26 @@
 
 namespace slime::rpc {
 
-// A method of the peer, and the number that stands for its names in requests; 0: none yet.
+// A method of the peer. `id` replaces its names in requests; 0: the peer has told no number yet.
 struct PeerMethod {
   std::string service;
   std::string method;
   std::uint32_t id = 0;
-  std::uint64_t signature = 0;  // that its callers take it for; 0: anything
-  // The same method for callers with a signature: each sends its signature until it has a number of its own.
+  std::uint64_t signature = 0;  // that its callers expect; 0: any
+  // The method for callers with a signature. Each signature is sent until the peer tells a number
+  // for it.
   std::vector<std::unique_ptr<PeerMethod>> by_signature{};
 };
 
-// A method of this side that the peer has called; its number is its place among them.
+// A method of this side that the peer has called. Its number is its place in a list, from 1 on.
 struct ServedMethod {
   std::shared_ptr<const CallNames> names;
   Server::Found found;
 };
 
-// Finds the peer's methods by the names that callers use, and this side's by the names or numbers in
-// requests. A number means its names for ever, or nothing. Addresses of methods last as long as this object.
-// Thread: the loop.
+// Finds the peer's methods by name, and the methods of this side by the name or number in a
+// request. A number never changes its meaning. Pointers to methods are valid as long as this
+// object. Thread: the loop.
 class MethodNames {
  public:
   // `server` may be null: no method gets a number.
@@ -44,24 +45,25 @@ class MethodNames {
       : peer_name_(std::move(peer_name)), server_(server) {}
 
   // ---- asking
-  // Sets `known` to where the peer's number for the method is kept; null when too many are known.
-  // kInvalidArgument for a name that is none.
+  // Sets `known` to the entry of the method; null if too many methods are known. kInvalidArgument
+  // for an invalid name.
   Status find(std::string_view service, std::string_view method, PeerMethod*& known) {
-    // Most callers call one method again and again.
+    // Fast path: most callers call one method repeatedly.
     if (last_ == nullptr || last_->method != method || last_->service != service)
       return find_another(service, method, known);
     known = last_;
     return {};
   }
-  // Returns `method` for callers with this signature; null when too many signatures are known.
+  // Returns the entry of `method` for callers with this signature; null if too many signatures are
+  // known.
   static PeerMethod* find_by_signature(PeerMethod& method, std::uint64_t signature);
-  // Returns the method with this number of the peer's, or null.
+  // Returns the method with this number of the peer, or null.
   [[nodiscard]] const PeerMethod* numbered(std::uint32_t id) const;
 
   // ---- serving
-  // Returns the method of a request, which may be `unnumbered`. Sets `new_id` to the number by which the peer
-  // calls it from now on; 0: nothing new. kUnimplemented: the method has another signature than the request.
-  // kCorrupt: a number or a name that is none.
+  // Returns the method of a request, which is `unnumbered` if the method has no number. Sets
+  // `new_id` to the number that the answer has to tell; 0: none. kUnimplemented: the request has
+  // another signature than the method. kCorrupt: an invalid number or name.
   Result<ServedMethod*> identify(const wire::Frame& frame, ServedMethod& unnumbered, std::uint32_t& new_id) {
     const std::uint32_t id = frame.header.method;
     if (id == 0 || id > served_.size()) return identify_names(frame, unnumbered, new_id);

@@ -10,7 +10,7 @@
 namespace slime::rpc {
 namespace {
 
-// At most `limit` bytes, not cut inside a UTF-8 sequence.
+// Returns at most `limit` bytes, not cut inside a UTF-8 sequence.
 std::string_view cut_text(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text;
   while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
@@ -35,8 +35,9 @@ Outbox::SendOperation* Outbox::take_operation() {
   return operation;
 }
 
-// A broken endpoint ends everything in on_closed, which follows. A healthy one gave up on a frame that the
-// peer did not take for too long; frames depend on each other, so that is the end, too.
+// A broken endpoint ends everything in on_closed(), which follows. A healthy endpoint gave up on a
+// frame that the peer did not take for too long: frames depend on each other, so the channel
+// breaks, too.
 void Outbox::on_send_failed(Status status) {
   const LoopTurn turn(turns_);
   if (connection_.over() || !connection_.endpoint().error().ok()) return;
@@ -51,8 +52,8 @@ bool Outbox::try_send(OutFrame& frame) {
                                             : static_cast<std::uint64_t>(std::max<std::int64_t>(
                                                   (frame.deadline - connection_.now()).count(), 0));
   }
-  // A request that names its method is an ordinary one, since its answer tells the number; so is one to a
-  // peer that answers everything.
+  // A one-way request that names its method goes as an ordinary request, whose answer tells the
+  // number. So does a request to a peer that answers everything.
   if (frame.one_way && header.method != 0 && connection_.peer_has(wire::kFeatureOneWay))
     header.flags |= wire::kFlagOneWay;
   header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
@@ -60,7 +61,7 @@ bool Outbox::try_send(OutFrame& frame) {
   SendOperation* const operation = take_operation();
   const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&header, 1)), Bytes(frame.text),
                                       Bytes(frame.body)};
-  // The peer may close once it has our kClosing, so that one follows the one-sided operations of our owner.
+  // The peer may close when it has kClosing, so kClosing follows the one-sided writes of this side.
   const transport::SendOptions options{.after_writes = header.type == wire::FrameType::kClosing,
                                        .late_completion = header.type == wire::FrameType::kRequest};
   if (connection_.endpoint().send(parts, *operation, options).ok()) return true;
@@ -68,8 +69,8 @@ bool Outbox::try_send(OutFrame& frame) {
   return false;
 }
 
-// Counts one more answer in the queue. False: the peer lets us answer and takes no answers, so it is broken,
-// or wants our memory, and was reset.
+// Counts one more queued answer. Returns false, and resets the connection, if the peer makes
+// requests and takes no answers: the peer is broken, or attacks the memory of this side.
 bool Outbox::admit_answer() {
   if (queued_answers_ >= limits::kAnswersPerRequest * connection_.options().max_calls + more_answers_) {
     connection_.reset_endpoint(

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: the frames of a channel that leave, and those that wait for a credit.
+// Private to rpc: the outgoing frames of a channel.
 
 #include <cstdint>
 #include <iterator>
@@ -19,27 +19,27 @@
 
 namespace slime::rpc {
 
-// A frame that is made, or waits for a credit.
+// An outgoing frame.
 struct OutFrame {
   wire::FrameHeader header;
   ByteVector text;
   ByteVector body;
-  Handle pending;                // of the one who waits for its answer; generation 0: it is an answer itself
-  TimePoint deadline = kNever;   // of a request: becomes header.value when it leaves
-  bool one_way = false;          // of a request: its caller is told when it has left
-  bool shows_signature = false;  // of a request: the text ends with the hash of a signature
+  Handle pending;               // entry in CallTable; generation 0: an answer
+  TimePoint deadline = kNever;  // of a request: becomes header.value when the frame leaves
+  bool one_way = false;         // of a request: the call ends when the frame has left
+  bool has_signature = false;   // of a request: the text ends with the hash of a signature
   [[nodiscard]] bool answer() const { return pending.generation == 0; }
   [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
 };
 using OutFrames = std::list<OutFrame>;
 
-// Sends frames while the wire takes them and queues the others in order. Bounds what waits: bytes of what
-// asks for something, frames of what answers. Thread: the loop.
+// Sends frames while the wire takes them, and queues the others in order. Bounds the bytes of
+// queued requests and the number of queued answers. Thread: the loop.
 class Outbox {
  public:
   class Listener {
    public:
-    // A frame that waited for a credit, and asks for something, has left.
+    // A request has left the queue.
     virtual void on_queued_frame_left(const OutFrame& frame) = 0;
 
    protected:
@@ -50,27 +50,27 @@ class Outbox {
   Outbox(Connection& connection, TurnHost& turns, Listener& listener)
       : connection_(connection), turns_(turns), listener_(listener) {}
 
-  // Sends the frame or moves it to the end of the queue. kRefused: the channel is closed, the queue is full
-  // (only for what is no answer), or the peer takes no answers.
+  // Sends the frame, or moves it to the end of the queue. kRefused: the channel is closed, the
+  // queue is full (requests only), or the peer takes no answers.
   Sent submit(OutFrame& frame);
-  // Sends the frame, whatever is queued. False, and nothing happened, when the endpoint refuses the frame: it
-  // wants credits, or it is broken and on_closed follows.
+  // Sends the frame before all queued frames. Returns false, and does nothing, if the endpoint
+  // refuses the frame: credits are missing, or the endpoint is broken and on_closed() follows.
   bool try_send(OutFrame& frame);
-  // Sends a proof, or moves it to the front of the queue, behind other proofs: what waits there may take
-  // longer than the peer waits for the proof.
+  // Sends a proof, or queues the proof before all frames but other proofs: queued frames may take
+  // longer than the peer waits for a proof.
   void submit_proof(OutFrame&& frame);
-  // Sends what is queued, as far as the wire takes it.
+  // Sends queued frames while the wire takes them.
   void flush();
-  // Sends a frame that answers, of any type but a reply.
+  // Sends an answer of any type but a reply.
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
-  // Puts an error and its text, as far as it fits, into an answer.
+  // Puts an error into an answer. Cuts a text that does not fit.
   void put_status(OutFrame& frame, const Status& status) const;
 
   // ---- the queue
   using Place = OutFrames::iterator;
-  [[nodiscard]] Place last() { return std::prev(queue_.end()); }  // of what submit() has just queued
+  [[nodiscard]] Place last() { return std::prev(queue_.end()); }  // after submit() returned kQueued
   void unqueue(Place frame);
-  // Calls fn(OutFrame&) for each frame. fn may make a frame smaller.
+  // Calls fn(OutFrame&) for each queued frame. `fn` may make a frame smaller.
   template <class F>
   void edit(F&& fn) {
     for (OutFrame& frame : queue_) {
@@ -83,9 +83,9 @@ class Outbox {
   void clear();
   [[nodiscard]] bool empty() const { return queue_.empty(); }
   [[nodiscard]] std::size_t size() const { return queue_.size(); }
-  [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }  // of what is no answer
+  [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }  // of requests
   [[nodiscard]] std::size_t queued_answers() const { return queued_answers_; }
-  // Lets more answers wait than those to requests, or no longer.
+  // Raise and lower the bound of queued answers, for open streams.
   void allow_answers(std::size_t more) { more_answers_ += more; }
   void disallow_answers(std::size_t fewer) { more_answers_ -= fewer; }
 

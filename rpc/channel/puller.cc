@@ -13,12 +13,12 @@ namespace {
 
 bool is_offered(const wire::Frame& frame) { return (frame.header.flags & wire::kFlagRendezvous) != 0; }
 
-// What a frame lends.
+// The memory that a frame lends.
 struct Announced {
   Handle lease;  // generation 0: nothing
   std::uint64_t bytes = 0;
 };
-// kCorrupt for what is neither an offer nor a table.
+// Returns kCorrupt for bytes that are neither an offer nor a table.
 Result<Announced> announced_by(const wire::Frame& frame) {
   if (is_offered(frame)) {
     auto offer = wire::decode_offer(frame.body);
@@ -32,7 +32,7 @@ Result<Announced> announced_by(const wire::Frame& frame) {
   return out;
 }
 
-// Ties the place to the payload, which is destroyed when the request is answered at the latest.
+// Ties the place to the payload, which is destroyed when the request is answered, or before.
 std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
                                      std::shared_ptr<Server::Place> place) {
   if (attached == nullptr) {
@@ -56,7 +56,7 @@ Puller::Puller(Connection& connection, Outbox& outbox, AttachmentRoom& room, Tur
       account_(std::move(account)),
       deadlines_(connection.loop(), turns, [this] { expire_waiting(); }) {}
 
-// ------------------------------------------------------------------------------------------------ beginning
+// --------------------------------------------------------------------------------------- beginning
 
 Status Puller::pull(const wire::Frame& frame, Handler handler) {
   return begin(add(frame, std::move(handler)), is_offered(frame), frame.body);
@@ -168,10 +168,10 @@ Status Puller::begin_table(Pull& pull, Bytes bytes, Status& refusal) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------ admission
+// --------------------------------------------------------------------------------------- admission
 
-// All pulls together may announce no more than one payload may have; memory is touched as bytes
-// arrive.
+// Bounds the announced bytes of all pulls by the limit of one payload. Pages of memory are touched
+// only as bytes arrive.
 Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
   const std::uint64_t limit = connection_.options().max_payload_bytes;
   if (bytes > limit || announced_ > limit - bytes) {
@@ -194,7 +194,7 @@ Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
   return {};
 }
 
-// Whether all attachments of the table fit where they should go.
+// Checks that all attachments of the table fit into their destinations and the limits.
 Status Puller::check_room(Pull& pull, const wire::AttachmentTable& table) {
   for (std::size_t i = 0; i < table.entries.size(); ++i) {
     const wire::AttachmentEntry& entry = table.entries[i];
@@ -209,9 +209,9 @@ Status Puller::check_room(Pull& pull, const wire::AttachmentTable& table) {
   return {};
 }
 
-// --------------------------------------------------------------------------------------------------- memory
+// ------------------------------------------------------------------------------------------ memory
 
-// Finds or makes memory for all, and fills that of the inline ones.
+// Finds memory for all attachments of the table, and copies the inline ones.
 Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table) {
   SLIME_TRY(check_room(pull, table));
   const std::size_t count = table.entries.size();
@@ -237,7 +237,7 @@ Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table)
   return {};
 }
 
-// The body behind the table: where it was read, of which the table is a view, or a copy.
+// Takes the body after the table: a view of the memory that the table was read into, or a copy.
 Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attached& result) {
   result.body = table.body;
   if (pull.body.data() != nullptr) {
@@ -251,8 +251,8 @@ Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attache
   return {};
 }
 
-// Memory for a body is taken when it is about to be read: until then another one may use what is
-// kept.
+// Makes memory for a body just before the body is read: until then other bodies may use kept
+// memory.
 Status Puller::make_body(Pull& pull) {
   Part& part = pull.parts[pull.part];
   if (part.local != nullptr) return {};
@@ -280,7 +280,7 @@ Status Puller::register_room(Pull& pull, Part& part, const Registered* memory, M
   return {};
 }
 
-// -------------------------------------------------------------------------------------------------- reading
+// ----------------------------------------------------------------------------------------- reading
 
 void Puller::Pull::prepare() {
   copies.clear();
@@ -319,7 +319,7 @@ void Puller::post() {
     if (status.ok()) continue;
     note_active(pull, false);
     if (status.code() == Code::kResourceExhausted) {
-      waiting_.push_front(&pull);  // the endpoint tells when it takes more
+      waiting_.push_front(&pull);  // until on_ready()
       return;
     }
     on_pulled(pull, status);
@@ -343,7 +343,7 @@ void Puller::Pull::complete(Status status) noexcept {
 }
 
 void Puller::on_pulled(Pull& pull, Status status) {
-  // A broken endpoint ends everything in on_closed, which follows.
+  // A broken endpoint ends everything in on_closed(), which follows.
   if (connection_.over() || (!status.ok() && !connection_.endpoint().error().ok())) return;
   if (status.ok()) {
     counters_.pulled_bytes += pull.copied_bytes;
@@ -362,7 +362,7 @@ void Puller::on_pulled(Pull& pull, Status status) {
   post();
 }
 
-// --------------------------------------------------------------------------------------------------- ending
+// ------------------------------------------------------------------------------------------ ending
 
 void Puller::release(Handle lease) {
   if (lease.generation != 0) outbox_.answer(wire::FrameType::kRelease, lease.packed());
@@ -377,7 +377,7 @@ void Puller::end(Place pull, Status status) {
   erase(pull);
   if (!status.ok()) {
     place.reset();
-    attached.reset();  // what a call named is its own again when it ends
+    attached.reset();  // the call's destinations are free before its handler is called
     handler(std::move(status));
     return;
   }
@@ -441,7 +441,7 @@ void Puller::expire_waiting() {
   deadlines_.arm(next);
 }
 
-// The endpoint has completed all reads, or does so while the channel is destroyed.
+// The endpoint has completed all reads, or completes them while the channel is destroyed.
 void Puller::clear() {
   deadlines_.cancel();
   for (Pull& pull : pulls_) SLIME_CHECK(!pull.posted() || connection_.destroying());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: reading what a peer lends.
+// Private to rpc: reading the memory that a peer lends.
 
 #include <cstdint>
 #include <deque>
@@ -25,12 +25,11 @@
 
 namespace slime::rpc {
 
-// Reads what the peer lends for one body with one-sided reads, then releases it, all at once: the
-// body, its attachments, or first the one and then the others. A large request stays with its
-// caller until the server has a worker and memory for it; until then it is a waiting pull, which
-// ends at the call's deadline, by a cancel, or with the channel. The caller may be gone when a
-// pull ends: buffers are the pull's own, but for those that a call named, which waits for the
-// pull. Thread: the loop.
+// Reads lent bodies and attachments with one-sided reads, then releases all memory of a body at
+// once. A large request stays with its caller until the server has a worker and memory for it;
+// until then its pull waits, and ends at the call's deadline, by a cancel, or with the channel. A
+// pull owns its buffers, so its call may end before the pull does; a call that has named
+// destinations waits for its pull. Thread: the loop.
 class Puller {
  public:
   using Handler = UniqueFunction<void(Result<Payload>)>;
@@ -45,28 +44,27 @@ class Puller {
   Puller(const Puller&) = delete;
   Puller& operator=(const Puller&) = delete;
 
-  // Reads the body of a frame, and its attachments, as far as the peer lent them. An error when
-  // the peer broke the protocol. Whatever else goes wrong, the peer gets its memory back and
-  // `handler` is called, also from inside this, unless the channel closes.
+  // Reads the lent body and attachments of a frame. Returns an error if the peer broke the
+  // protocol. After any other failure the loan is released, and `handler` gets the error. Calls
+  // `handler` once, possibly before pull() returns, or never if the channel closes.
   Status pull(const wire::Frame& frame, Handler handler);
-  // The same for the reply of a call, with the number of the destinations that the call named; 0:
-  // none.
+  // Does so for the reply of a call. `into`: the number of the call's destinations; 0: none.
   Status pull_reply(const wire::Frame& frame, Handle call, std::uint64_t into, Handler handler);
-  // The same for a request, once the server has a place for it. If it has none yet, `granted` is
-  // called when it has, on any thread: then call on_granted().
+  // Does so for a request when the server has a place for it. If there is no place yet, `granted`
+  // is called later, on any thread: then call on_granted().
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       Task granted, Handler handler);
   void on_granted(Handle served);
-  // Gives back what the peer lent for a frame that is not wanted.
+  // Releases what the peer lent for a frame that is not read.
   Status give_back(const wire::Frame& frame);
 
-  // A call ends while its reply is read. True: later, because it named the memory that is being
-  // written; its pull ends it with `reason`, after the piece that is under way.
+  // Stops reading the reply of a call. Returns true if the call has to wait, because a read into
+  // its destinations is in progress: the pull then ends the call with `reason`.
   bool abort_reply(Handle call, const Status& reason);
-  // The caller of a request does not wait any more, so the rest of the request need not be read.
+  // Stops reading a cancelled request.
   void abort_request(Handle served);
 
-  // Reads on, as far as the wire takes it.
+  // Posts the next reads, while the endpoint takes them.
   void post();
   // Drops all pulls: the channel is closed.
   void clear();
@@ -84,32 +82,32 @@ class Puller {
   struct Pull final : transport::Operation {
     explicit Pull(Puller& p) : puller(p) {}
     void complete(Status status) noexcept override;
-    // The next piece, in `copies`.
+    // Fills `copies` with the next piece.
     void prepare();
     [[nodiscard]] bool complete_parts() const { return part == parts.size(); }
     Puller& puller;
     std::list<Pull>::iterator self;
     Handle lease;                                // generation 0: nothing is lent
-    std::uint64_t announced = 0;                 // of all of it
-    Buffer body;                                 // one that is lent
-    bool attached = false;                       // it begins with a table
-    std::unique_ptr<Attached> result;            // once the table was read
-    std::list<transport::MemoryRegion> regions;  // registered for this; after the memory
+    std::uint64_t announced = 0;                 // bytes of all parts
+    Buffer body;                                 // a lent body
+    bool attached = false;                       // the body begins with a table
+    std::unique_ptr<Attached> result;            // null: the table was not read yet
+    std::list<transport::MemoryRegion> regions;  // destroyed before the memory
     std::vector<Part> parts;
-    std::size_t part = 0;  // the first that is not read whole, and how much of it is
-    std::uint64_t done = 0;
-    std::size_t next_part = 0;  // the same once the piece under way has come
+    std::size_t part = 0;       // index of the first part that is not complete
+    std::uint64_t done = 0;     // bytes of this part that were read
+    std::size_t next_part = 0;  // part and done when the current piece has come
     std::uint64_t next_done = 0;
     std::vector<transport::Copy> copies;
-    std::uint64_t copied_bytes = 0;  // of these
-    Handle call;                     // of ours, whose reply it is
-    std::uint64_t into = 0;          // the number of that call's destinations
-    Handle served;                   // of the peer's, whose request it is
-    Status aborted;                  // nobody wants it any more
-    // Requests only: the place in the server. While `waits`: the frame's body in `first`, the
-    // call's deadline in `until`.
+    std::uint64_t copied_bytes = 0;  // of `copies`
+    Handle call;                     // of a reply: the call
+    std::uint64_t into = 0;          // of a reply: the number of the call's destinations
+    Handle served;                   // of a request: its entry in ServedTable
+    Status aborted;                  // not OK: the pull was stopped for this reason
+    // Requests only: the place in the server. While `waits`, `first` holds the frame's body and
+    // `until` the call's deadline.
     std::shared_ptr<Server::Place> place;
-    std::uint64_t funded = 0;  // bytes of the place for which nothing was read yet
+    std::uint64_t funded = 0;  // bytes of the place that no part has used yet
     bool waits = false;
     bool offered = false;
     ByteVector first;

@@ -107,7 +107,7 @@ Status ChannelImpl::on_hello(const wire::Frame& frame) {
   return {};
 }
 
-// -------------------------------------------------------------------------------------------------- answers
+// ----------------------------------------------------------------------------------------- answers
 
 Status ChannelImpl::on_reply(const Frame& frame) {
   auto expectation = calls_.expected(frame.header, Kind::kCall);

@@ -9,15 +9,15 @@
 
 namespace slime::rpc {
 
-// A frame is made as the peer's version allows. Before the peer's hello it is made for the newest version,
-// and adjusted in the queue when the hello has come.
+// A frame is made as the peer's version allows. Before the peer's hello it is made for the newest
+// version, and adjusted in the queue when the hello has come.
 
 using Kind = CallTable::Kind;
 
-// ---------------------------------------------------------------------------------------------------- making
+// ------------------------------------------------------------------------------------------ making
 
-// Compiled into each of its callers: a plain call has only bytes, no context and no signature, and skips
-// the code for them.
+// Compiled into each of its callers: a plain call has only bytes, no context and no signature, and
+// skips the code for them.
 template <class Body, class H>
 [[gnu::always_inline]] inline Ticket RequestMaker::begin(const CallSpec& spec, Body&& body, H&& handler,
                                                          std::uint8_t flags, std::uint64_t into) {
@@ -95,15 +95,16 @@ Ticket RequestMaker::ping(TimePoint deadline, DoneHandler&& handler) {
   return calls_.ask(calls_.add(Kind::kPing, std::move(handler), deadline).first, deadline, frame);
 }
 
-// ------------------------------------------------------------------------------------------ parts of a frame
+// -------------------------------------------------------------------------------- parts of a frame
 
-// The signature follows the names. The peer tells a method's number only to callers with the right signature.
+// The signature follows the names. The peer tells a method's number only to callers with the right
+// signature.
 void RequestMaker::put_signature(OutFrame& frame, const PeerMethod* known, std::uint64_t signature) const {
   const bool checked =
       connection_.ready() ? connection_.peer_has(wire::kFeatureSignatures) : known != nullptr;
   if (frame.header.method != 0 || !checked) return;
   ByteWriter(frame.text).write(signature);
-  frame.shows_signature = true;
+  frame.has_signature = true;
 }
 
 Status RequestMaker::put_kind(OutFrame& frame, const AttachedBody& body) const {
@@ -126,7 +127,7 @@ Status RequestMaker::put_context(OutFrame& frame, const CallContext& context) co
   return {};
 }
 
-// ------------------------------------------------------------------------------------------- an older peer
+// ----------------------------------------------------------------------------------- an older peer
 
 void RequestMaker::withdraw_extras() {
   if (!connection_.peer_has(wire::kFeatureSignatures)) withdraw_signatures();
@@ -141,7 +142,7 @@ void RequestMaker::refuse_unknown_kinds() {
 
 void RequestMaker::withdraw_signatures() {
   outbox_.edit([](OutFrame& frame) {
-    if (!std::exchange(frame.shows_signature, false)) return;
+    if (!std::exchange(frame.has_signature, false)) return;
     frame.text.resize(frame.text.size() - sizeof(std::uint64_t));
   });
 }
@@ -156,7 +157,7 @@ void RequestMaker::withdraw_contexts() {
     ByteReader text(frame.text);
     text.take(text.read<std::uint16_t>());
     text.take(text.read<std::uint16_t>());
-    const std::size_t behind = frame.shows_signature ? sizeof(std::uint64_t) : 0;
+    const std::size_t behind = frame.has_signature ? sizeof(std::uint64_t) : 0;
     const auto begin = frame.text.end() - static_cast<std::ptrdiff_t>(text.remaining());
     frame.text.erase(begin, frame.text.end() - static_cast<std::ptrdiff_t>(behind));
     frame.header.flags &= static_cast<std::uint8_t>(~wire::kFlagMetadata);

@@ -22,8 +22,9 @@
 namespace slime::rpc {
 
 // Makes requests: calls of each kind, region look-ups and pings. Fills the frame as the peer's
-// version allows, lends what does not fit, and adds the request to the call table. When the hello of
-// an older peer comes, takes back what queued requests carry too much. Thread: the loop, in a turn.
+// version allows, lends what does not fit, and adds the request to the call table. When the hello
+// of an older peer comes, takes back what queued requests carry too much. Thread: the loop, in a
+// turn.
 class RequestMaker {
  public:
   struct Parts {

@@ -25,7 +25,7 @@ ServedTable::ServedTable(const Parts& parts, std::shared_ptr<AnswerBox> box, Ser
       server_(server),
       served_(parts.connection.options().max_calls) {}
 
-// ------------------------------------------------------------------------------------------------- requests
+// ---------------------------------------------------------------------------------------- requests
 
 Status ServedTable::on_request(const wire::Frame& frame, transport::Message&& message) {
   ++requests_;
@@ -70,8 +70,8 @@ Handle ServedTable::add(const Served& served) {
   return handle;
 }
 
-// The caller's ids are indexes of a table of its own, so small indexes are enough. A cancel does not
-// find a request with a larger one, which runs to its end.
+// The caller's ids are indexes of a table of its own, so small indexes are enough. A cancel does
+// not find a request with a larger one, which runs to its end.
 bool ServedTable::make_place(std::size_t index) {
   if (index >= limits::kMaxCalls) return false;
   by_call_.resize(index + 1);
@@ -89,7 +89,7 @@ void ServedTable::add_extras(CallInfo& info, const wire::Frame& frame, Handle ha
     served_.find(handle)->timed = true;
     timed_.emplace(handle.packed(), names->extras);
   }
-  info.lie_in(std::move(names));
+  info.rebind_names(std::move(names));
 }
 
 // Serves the request when its lent body has been read.
@@ -128,8 +128,8 @@ const std::shared_ptr<Request::Responder>& ServedTable::one_way_responder() {
   return one_way_;
 }
 
-// Answers a request that does not reach the server, and gives back what the peer lent for it. kCorrupt
-// is no answer: it ends the connection.
+// Answers a request that does not reach the server, and gives back what the peer lent for it.
+// kCorrupt is no answer: it ends the connection.
 Status ServedTable::refuse(const wire::Frame& frame, const Served& served, Status refusal) {
   if (refusal.code() == Code::kCorrupt) return refusal;
   if ((frame.header.flags & kFlagsLent) != 0) SLIME_TRY(puller_.give_back(frame));
@@ -160,7 +160,7 @@ void ServedTable::clear() {
   timed_.clear();
 }
 
-// -------------------------------------------------------------------------------------------------- answers
+// ----------------------------------------------------------------------------------------- answers
 
 void ServedTable::send_answer(Handle handle, Result<ByteVector>&& answer) {
   const Served* found = served_.find(handle);
@@ -168,7 +168,7 @@ void ServedTable::send_answer(Handle handle, Result<ByteVector>&& answer) {
   const Served served = *found;
   if (streams_.serves_any() && streams_.hold_answer(handle, served.call, answer, held_)) return;
   served_.erase(handle);
-  if (box_->any_fates()) return send_with_fate(handle, served, std::move(answer));
+  if (box_->has_notes()) return send_with_notes(handle, served, std::move(answer));
   if (served.timed) return send_timed(handle, served, std::move(answer));
   send_reply(served, std::move(answer));
 }
@@ -188,13 +188,13 @@ void ServedTable::send_held_answer(Handle served, Result<ByteVector>&& answer, A
   held_.give_back();  // of an answer that lends nothing
 }
 
-// Sends the answer of a request while the box holds the fates of some: this one may have been cancelled,
-// or its answer may have attachments.
-void ServedTable::send_with_fate(Handle handle, const Served& served, Result<ByteVector>&& reply) {
-  AnswerBox::Fate fate = box_->forget(handle.packed());
-  if (fate.cancelled)
+// Sends the answer of a request while the box holds the notes of some: this one may have been
+// cancelled, or its answer may have attachments.
+void ServedTable::send_with_notes(Handle handle, const Served& served, Result<ByteVector>&& reply) {
+  AnswerBox::Notes noted = box_->take_notes(handle.packed());
+  if (noted.cancelled)
     reply = Status(Code::kCancelled, "its caller does not wait any more").with_maybe_executed(true);
-  if (!reply || fate.attachments.empty()) {
+  if (!reply || noted.attachments.empty()) {
     if (served.timed) return send_timed(handle, served, std::move(reply));
     return send_reply(served, std::move(reply));
   }
@@ -209,7 +209,7 @@ void ServedTable::send_with_fate(Handle handle, const Served& served, Result<Byt
   frame.header.id = served.call;
   frame.header.method = served.method;
   Handle lent;
-  AttachedBody body{.body = std::move(*reply), .attachments = std::move(fate.attachments)};
+  AttachedBody body{.body = std::move(*reply), .attachments = std::move(noted.attachments)};
   Status status = lending_.put_body(frame, std::move(body), lent);
   if (status.ok() && lent.generation != 0)
     status = lending_.admit_answer(frame, lent, served.deadline, held_);

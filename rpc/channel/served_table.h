@@ -81,7 +81,7 @@ class ServedTable final : public StreamTable::Answers {
   void send_reply(const Served& served, Result<ByteVector>&& reply);
   void send_reply(const Served& served, Result<ByteVector>&& reply, const wire::ServerTimes& times);
   void send_timed(Handle handle, const Served& served, Result<ByteVector>&& reply);
-  void send_with_fate(Handle handle, const Served& served, Result<ByteVector>&& reply);
+  void send_with_notes(Handle handle, const Served& served, Result<ByteVector>&& reply);
   wire::ServerTimes take_times(Handle handle);
 
   Connection& connection_;
@@ -95,8 +95,8 @@ class ServedTable final : public StreamTable::Answers {
   SlotMap<Served> served_;
   std::vector<Handle> by_call_;  // by the index of the caller's id: for cancels
   std::unordered_map<std::uint64_t, std::shared_ptr<CallExtras>> timed_;  // by handle
-  std::shared_ptr<Request::Responder> one_way_;                           // null: no one-way request yet
-  Account::Held held_;                                                    // of the answer that is being sent
+  std::shared_ptr<Request::Responder> one_way_;                           // null: not used yet
+  Account::Held held_;                                                    // of the current answer
   std::uint64_t requests_ = 0;
 };
 

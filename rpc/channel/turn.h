@@ -10,8 +10,9 @@
 
 namespace slime::rpc {
 
-// Each public function of a channel and each callback of its loop and endpoint is a turn. Handlers are
-// called when the outermost turn ends, and only from the loop, so never from inside a public function.
+// Each public function of a channel is a turn, and each callback from its loop or endpoint. Turns
+// nest. Handlers are called from the loop when the outermost turn has ended, so never inside a
+// public function.
 class TurnHost {
  public:
   virtual void begin_turn() noexcept = 0;
@@ -21,7 +22,7 @@ class TurnHost {
   ~TurnHost() = default;
 };
 
-// A turn of the loop, as long as it lives.
+// A scope that is a turn, called from the loop.
 class LoopTurn {
  public:
   explicit LoopTurn(TurnHost& host) : host_(host) { host_.begin_turn(); }
@@ -33,11 +34,12 @@ class LoopTurn {
   TurnHost& host_;
 };
 
-// One timer for many deadlines, at the earliest one that was known when it was armed. A deadline that goes
-// costs nothing but, at most, a timer that finds nothing.
+// One timer for many deadlines, armed for the earliest. Removing a deadline does not change the
+// timer, which may then find nothing due.
 class DueTimer {
  public:
-  // `look` runs in a turn of its own when the timer fires; it arms the timer again for what is left.
+  // `look` runs in a turn when the timer fires, and arms the timer again for the deadlines that are
+  // left.
   DueTimer(transport::Loop& loop, TurnHost& host, Task look)
       : loop_(loop), host_(host), look_(std::move(look)) {}
   DueTimer(const DueTimer&) = delete;

@@ -8,7 +8,7 @@ namespace slime::rpc {
 
 using Kind = CallTable::Kind;
 
-// --------------------------------------------------------------------------------------------------- asking
+// ------------------------------------------------------------------------------------------ asking
 
 Ticket UserMessages::send(std::uint64_t tag, ByteVector&& body, TimePoint deadline, DoneHandler&& handler) {
   CallTable& calls = parts_.calls;
@@ -38,7 +38,7 @@ Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler
   return Ticket{calls.find(handle) != nullptr ? handle.packed() : 0};
 }
 
-// ------------------------------------------------------------------------------------------------- receiving
+// --------------------------------------------------------------------------------------- receiving
 
 Status UserMessages::admit(std::uint64_t tag, std::uint64_t bytes) const {
   if (parts_.connection.closing() && !parts_.inbox.awaited(tag))

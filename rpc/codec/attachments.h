@@ -1,7 +1,8 @@
 #pragma once
 
-// Private to rpc: the bytes of attachments. The table that a body with kFlagAttachments begins with, and the
-// extension value that stands for one in the msgpack: docs/wire-format.md, section "Attachments".
+// Private to rpc: the bytes of attachments: the table at the begin of a body with kFlagAttachments,
+// and the extension value for an attachment in the msgpack. docs/wire-format.md, section
+// "Attachments".
 
 #include <cstdint>
 #include <span>
@@ -17,24 +18,25 @@ namespace slime::rpc::wire {
 
 struct AttachmentEntry {
   std::uint64_t length_bytes = 0;
-  Bytes bytes;                         // of one that is inline
-  bool lent = false;                   // else
-  std::uint64_t offset = 0;            // in the region
-  transport::RegionDescriptor region;  // that the receiver reads, then releases with all of the body
+  Bytes bytes;        // inline bytes, if not lent
+  bool lent = false;  // the bytes are in `region`, at `offset`
+  std::uint64_t offset = 0;
+  transport::RegionDescriptor region;  // the receiver reads it, then releases all of the body
 };
 
 struct AttachmentTable {
-  Handle lease;  // of all that the table lends; generation 0: nothing
+  Handle lease;  // of all lent entries; generation 0: none
   std::vector<AttachmentEntry> entries;
-  Bytes body;  // what follows the table and the inline bytes: the msgpack
+  Bytes body;  // the msgpack, after the table and the inline bytes
 };
 
-// A body with kFlagAttachments. The inline entries and the body are views.
+// Encode and decode a body with kFlagAttachments. Inline entries and the body are views.
 ByteVector encode_attachments(const AttachmentTable& table);
-// kCorrupt for whatever is not exactly a table. Allocates by what is there, never by what is announced.
+// kCorrupt for bytes that are not exactly a table. Allocates for present bytes, never for announced
+// ones.
 Result<AttachmentTable> decode_attachments(Bytes bytes);
 
-// The data of the extension value: which attachment of the body it is, and what it is an array of.
+// The data of the extension value: index of the attachment in the body, and array type.
 ByteVector encode_attachment_value(std::uint32_t index, const ArrayType* array);
 struct AttachmentValue {
   std::uint32_t index = 0;

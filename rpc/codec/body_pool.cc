@@ -22,8 +22,8 @@ struct Pool {
   std::vector<ByteVector> bodies;
 };
 
-// What ends after the thread's own objects, such as an agent that is destroyed at exit, may still encode.
-// This has no destructor, so it is there then.
+// Has no destructor, so that objects which end after the thread's own objects can still encode,
+// such as an agent that is destroyed at exit.
 thread_local bool over = false;
 
 Pool::~Pool() { over = true; }
@@ -34,12 +34,12 @@ Pool* pool_of_thread() {
   return &pool;
 }
 
-// Of the whole process.
+// Large bodies of the process.
 class LargeBodies {
  public:
   LargeBodies() { kept_.reserve(limits::kLargeBodiesBytes / limits::kLargeBody); }
-  // One that is large enough, and not far larger; of several the one that came last, which may be in the
-  // caches. Without memory: there is none.
+  // Returns a body that is large enough and not far larger; of several the newest, which may be in
+  // the caches. Without capacity if there is none.
   ByteVector take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto best = kept_.rend();
@@ -55,7 +55,7 @@ class LargeBodies {
     bytes_ -= out.capacity();
     return out;
   }
-  // The oldest go when there are too many.
+  // Drops the oldest bodies if too many bytes are kept.
   void give(ByteVector&& body) noexcept {
     body.clear();
     while (!keep(body)) drop_oldest();
@@ -70,11 +70,11 @@ class LargeBodies {
     const std::lock_guard lock(mutex_);
     if (bytes_ + body.capacity() > limits::kLargeBodiesBytes) return false;
     bytes_ += body.capacity();
-    kept_.push_back(std::move(body));  // within what is reserved
+    kept_.push_back(std::move(body));  // does not allocate: reserved
     return true;
   }
   void drop_oldest() {
-    ByteVector gone;  // after the lock
+    ByteVector gone;  // freed after the lock
     const std::lock_guard lock(mutex_);
     if (kept_.empty()) return;
     gone = std::move(kept_.front());
@@ -83,7 +83,7 @@ class LargeBodies {
   }
 
   std::mutex mutex_;
-  std::vector<ByteVector> kept_;  // from the oldest on
+  std::vector<ByteVector> kept_;  // the oldest first
   std::uint64_t bytes_ = 0;
 };
 
@@ -92,7 +92,8 @@ LargeBodies& large_bodies() {
   return all.get();
 }
 
-// Of a body's whole huge pages: a fault for each 4 KiB of fresh memory takes longer than its bytes.
+// Asks for huge pages for a large body: a fault for each 4 KiB of fresh memory takes longer than
+// copying.
 void wish_for_huge_pages(ByteVector& body) {
   const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
   const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;

@@ -7,18 +7,18 @@
 
 namespace slime::rpc {
 
-// Memory of bodies. Of short ones each thread keeps a few: a caller that drives its loop itself encodes each
-// call where the one before it was, without an allocation. Of large ones the process keeps some: they are
-// made by one thread and come back on another, and the kernel takes longer to make their pages than the bytes
-// take to be copied. Thread: any.
+// Keeps the memory of bodies for reuse. Each thread keeps a few small bodies, so that a caller that
+// drives its loop encodes without an allocation. The process keeps some large bodies, because one
+// thread makes them and another frees them, and because making fresh pages takes longer than
+// copying the bytes. Thread: any.
 
-// Empty, with room for a short body.
+// Returns an empty body with room for a small body.
 ByteVector take_body();
-// The same with room for so much.
+// Returns an empty body with room for `bytes`.
 ByteVector take_body(std::size_t bytes);
-// Keeps it for the next one, unless there are enough.
+// Keeps the memory of `body`, unless enough is kept.
 void give_body(ByteVector&& body) noexcept;
-// Of large ones, in this process.
+// Returns the bytes of large bodies that the process keeps.
 std::uint64_t kept_body_bytes();
 
 }  // namespace slime::rpc

@@ -10,8 +10,8 @@
 namespace slime::rpc {
 namespace {
 
-// Walks one msgpack object with an explicit stack of "objects still to come", so that hostile nesting costs
-// neither memory nor our stack.
+// Walks one msgpack object with its own stack of open containers, so that deep nesting takes no
+// memory and no stack of the process.
 class Validator {
  public:
   explicit Validator(Bytes bytes) : bytes_(bytes) {}
@@ -39,7 +39,7 @@ class Validator {
   void push(std::uint64_t objects) { pending_[depth_++] = objects; }
   [[nodiscard]] std::size_t remaining() const { return bytes_.size() - at_; }
 
-  // A big-endian length of `width` bytes; false when it is cut off.
+  // Reads a big-endian length of `width` bytes. Returns false if bytes are missing.
   bool length(std::size_t width, std::uint64_t& out) {
     if (remaining() < width) return false;
     out = 0;
@@ -56,7 +56,7 @@ class Validator {
     if (!length(width, size)) return bad("a cut-off length");
     return skip(size + extra);
   }
-  // `objects` more objects, each of at least one byte.
+  // Opens a container of `objects` objects, each of at least one byte.
   Status container(std::uint64_t objects) {
     if (objects > remaining()) return bad("a length beyond the end");
     if (depth_ > limits::kMsgpackDepth) return bad("nested too deep");
@@ -127,7 +127,7 @@ class Validator {
   const Bytes bytes_;
   std::size_t at_ = 0;
   std::uint64_t objects_ = 0;
-  std::array<std::uint64_t, limits::kMsgpackDepth + 1> pending_{};  // the root, and one for each container
+  std::array<std::uint64_t, limits::kMsgpackDepth + 1> pending_{};  // root and open containers
   std::size_t depth_ = 0;
 };
 
@@ -139,7 +139,7 @@ namespace detail {
 
 namespace {
 
-// One for each thread: most threads unpack one object at a time.
+// The zone of this thread: most threads unpack one object at a time.
 thread_local std::unique_ptr<msgpack::zone> spare_zone;
 
 }  // namespace

@@ -20,7 +20,7 @@ enum Field : unsigned {
   kMayOpenStream = 128,  // may have kFlagStream
   kOfStream = 256,       // may have kFlagFromHandler
   kNoType = 512,
-  kMayExtend = 1024  // may have metadata, or tell times
+  kMayExtend = 1024  // may have metadata or times
 };
 
 // The fields of each type; everything else must be zero.
@@ -45,7 +45,7 @@ constexpr std::array<std::uint16_t, 18> kFields{
     /* kProof */ kHasCode | kHasBody,
 };
 
-// The flags that a frame of each type may have: without a code, and with one.
+// The flags that a frame of each type may have: without a code, and with a code.
 constexpr auto kFlags = [] {
   std::array<std::array<std::uint8_t, 2>, kFields.size()> out{};
   for (std::size_t type = 1; type < kFields.size(); ++type) {
@@ -82,8 +82,7 @@ Status parse_names(Frame& frame, ByteReader& in) {
   return {};
 }
 
-// A request that names its method has two texts, and behind them what it has besides its arguments. Most have
-// neither.
+// Parses the text of a request: the two names, then metadata and signature, each optional.
 [[gnu::noinline]] Status parse_request_text(Frame& frame) {
   ByteReader in(frame.text);
   if (frame.header.method == 0) {
@@ -97,7 +96,7 @@ Status parse_names(Frame& frame, ByteReader& in) {
   return {};
 }
 
-// With the server's times: these, then the text of the error, if it is one.
+// Checks the text of a reply: the server's times if flagged, then the text of an error.
 Status check_timed_text(const Frame& frame) {
   const std::size_t most = sizeof(ServerTimes) + (frame.header.code != 0 ? limits::kErrorTextBytes : 0);
   if (frame.text.size() < sizeof(ServerTimes) || frame.text.size() > most)
@@ -105,7 +104,7 @@ Status check_timed_text(const Frame& frame) {
   return {};
 }
 
-// Of what has no name: that of an error, times, or none.
+// Checks the text of other frames: an error's, or none.
 [[gnu::noinline]] Status check_rare_text(const Frame& frame) {
   if ((frame.header.flags & kFlagTiming) != 0) return check_timed_text(frame);
   if (frame.header.code == 0) return corrupt(frame.header, "an unexpected text");
@@ -124,13 +123,13 @@ Status check_text(const Frame& frame, unsigned fields) {
   return bare ? Status() : check_rare_text(frame);
 }
 
-// Flags that exclude each other.
+// Checks flags that exclude each other.
 bool contradict(std::uint8_t flags) {
   const auto both = [flags](unsigned pair) { return (flags & pair) == pair; };
   return both(kFlagOneWay | kFlagStream) || both(kFlagRaw | kFlagStream) || both(kFlagRaw | kFlagAttachments);
 }
 
-// Most frames have none of these.
+// Most frames have no such flag.
 [[gnu::noinline]] Status check_marks(const Frame& frame, unsigned fields) {
   const FrameHeader& h = frame.header;
   const unsigned flags = kFlags[static_cast<std::size_t>(h.type)][h.code != 0 ? 1 : 0];
@@ -157,7 +156,7 @@ Status check_fields(const Frame& frame, unsigned fields) {
 Status decode_frame(Bytes message, Frame& frame) {
   if (message.size() < sizeof frame.header)
     return Status(Code::kCorrupt, str("a frame of ", message.size(), " bytes"));
-  // Copied once: the peer may still write to where the message lies.
+  // Copied once: the peer may still write to the memory of the message.
   std::memcpy(&frame.header, message.data(), sizeof frame.header);
   const FrameHeader& header = frame.header;
   const std::size_t rest = message.size() - sizeof header;
@@ -217,11 +216,11 @@ Extras extras_of(const Frame& frame) {
   ByteReader in(frame.text);
   if (frame.header.method == 0)
     in.take(2 * sizeof(std::uint16_t) + frame.service.size() + frame.method.size());
-  decode_extras(in, &out).ignore();  // it was looked at before
+  decode_extras(in, &out).ignore();  // decode_frame() has checked the bytes
   return out;
 }
 
-// The last of the text, which was looked at before.
+// The signature is the end of the text, which decode_frame() has checked.
 std::uint64_t signature_of(const Frame& frame) {
   if (frame.header.type != FrameType::kRequest || frame.header.method != 0) return 0;
   ByteReader in(frame.text);

@@ -12,12 +12,12 @@
 #include "rpc/metadata.h"
 #include "transport/memory.h"
 
-// The bytes of the mailbox protocol: docs/wire-format.md, section "RPC". One message of the endpoint is one
-// frame: FrameHeader, text_bytes of text, body_bytes of body.
+// The bytes of the mailbox protocol: docs/wire-format.md, section "RPC". Each message of the
+// endpoint is a frame: FrameHeader, text_bytes of text, body_bytes of body.
 namespace slime::rpc::wire {
 
 inline constexpr std::uint32_t kProtocolMajor = 2;  // 1 had eight 64-bit keys in a region
-// Bits of features: what needs one is done only with a peer that has it.
+// Bits of features. Frames and flags of a feature are sent only to a peer that has the feature.
 inline constexpr std::uint64_t kFeatureCancel = 1;       // kCancel
 inline constexpr std::uint64_t kFeatureOneWay = 2;       // kFlagOneWay
 inline constexpr std::uint64_t kFeatureSignatures = 4;   // a hash behind the names: rpc/signature.h
@@ -25,57 +25,58 @@ inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
 inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
-// The sender's notifications leave the last credits to its messages.
+// Notifications of the sender leave the last credits for its messages.
 inline constexpr std::uint64_t kFeatureMessageCredits = 128;
 inline constexpr std::uint64_t kFeatureProofs = 256;  // kProof
-// Those that this build cannot do without, and those that it can use.
+// Features that this build requires of the peer, and features that this build has.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
 inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
                                                    kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
                                                    kFeatureRaw | kFeatureMessageCredits | kFeatureProofs;
 
-// Append only: a number is never used again for something else.
+// Append only: a number never gets another meaning.
 enum class FrameType : std::uint8_t {
   kHello = 1,          // the first frame of each side, once
   kRequest = 2,        // a call
   kReply = 3,          // its answer
   kUserMessage = 4,    // a message to the inbox
-  kUserAck = 5,        // it is in the inbox, or was refused
-  kRelease = 6,        // the offered memory was read, or is not wanted
+  kUserAck = 5,        // the message is in the inbox, or was refused
+  kRelease = 6,        // the offered memory was read, or will not be read
   kRegionLookup = 7,   // asks for a region by name
-  kRegionReply = 8,    // its descriptor, or why not
-  kRegionRevoked = 9,  // a region that was described is gone
+  kRegionReply = 8,    // the region's descriptor, or an error
+  kRegionRevoked = 9,  // a described region is gone
   kPing = 10,
   kPong = 11,
-  kCancel = 12,   // nobody waits for the answer of that request any more; it is answered all the same
-  kClosing = 13,  // the last frame that asks for anything: only answers follow
+  kCancel = 12,   // the caller has cancelled the request, which is answered all the same
+  kClosing = 13,  // the sender makes no more requests
   kData = 14,     // one message of a stream
-  kCredit = 15,   // how many messages of a stream its receiver takes, from the first one on
-  kEnd = 16,      // its sender writes no more messages to that stream
-  // Its sender proves that it has a newer key; with a code: its sender ends the connection for that reason.
+  kCredit = 15,   // total of messages of a stream that the receiver takes
+  kEnd = 16,      // the sender writes no more messages to the stream
+  // The sender proves that it has a newer key; with a code: the sender ends the connection for that
+  // reason.
   kProof = 17,
 };
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
-// Of a request by number: it is answered only if it fails. And of that answer.
+// Of a request by number: it is answered only if it fails. Also set in that answer.
 inline constexpr std::uint8_t kFlagOneWay = 16;
 inline constexpr std::uint8_t kFlagMetadata = 32;     // kRequest: Extras follow the names
 inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes precede the text
-inline constexpr std::uint8_t kFlagStream = 8;        // of kRequest: it opens a stream, which its reply ends
-inline constexpr std::uint8_t kFlagFromHandler = 64;  // of a stream: sent by the side that was asked
-inline constexpr std::uint8_t kFlagAttachments = 4;   // the body begins with a table: rpc/attachments.h
-inline constexpr std::uint8_t kFlagRaw = 128;  // kRequest: its body, and that of the answer, is no msgpack
+inline constexpr std::uint8_t kFlagStream = 8;        // kRequest: opens a stream
+inline constexpr std::uint8_t kFlagFromHandler = 64;  // of a stream: sent by the handler's side
+inline constexpr std::uint8_t kFlagAttachments = 4;   // the body begins with a table
+inline constexpr std::uint8_t kFlagRaw = 128;         // kRequest: bodies are not msgpack
 
 struct FrameHeader {
   FrameType type{};
   std::uint8_t flags = 0;
   std::uint8_t code = 0;  // of kReply, kUserAck, kRegionReply, kProof: a Code; else 0
   std::uint8_t reserved = 0;
-  std::uint32_t method =
-      0;                    // kRequest: the method's id, 0: the text names it; kReply: the id to use, 0: none
-  std::uint64_t id = 0;     // of what is asked or answered: a Handle of the side that asked
-  std::uint64_t value = 0;  // kRequest: nanoseconds to the deadline; kUserMessage: the tag; kCredit: messages
+  // kRequest: the method's number; 0: the text names it. kReply: the number to use; 0: none.
+  std::uint32_t method = 0;
+  std::uint64_t id = 0;     // of the request: a Handle of the side that made it
+  std::uint64_t value = 0;  // kRequest: ns to the deadline; kUserMessage: tag; kCredit: messages
   std::uint32_t text_bytes = 0;
   std::uint32_t body_bytes = 0;
 };
@@ -91,14 +92,16 @@ inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
 // The body of kHello.
 struct Hello {
   std::uint32_t major = kProtocolMajor;
-  std::uint32_t max_requests = 0;  // requests, messages, look-ups and pings that its sender takes unanswered
+  // Most unanswered requests, messages, look-ups and pings to the sender.
+  std::uint32_t max_requests = 0;
   std::uint64_t required_features = kRequiredFeatures;  // the peer must know them all
   std::uint64_t optional_features = kOptionalFeatures;
   std::uint64_t max_payload_bytes = 0;  // larger bodies are refused
 };
 static_assert(sizeof(Hello) == 32 && std::is_trivially_copyable_v<Hello>);
 
-// The body of a frame with kFlagRendezvous: memory of its sender that the receiver reads, then releases.
+// The body of a frame with kFlagRendezvous: memory of the sender that the receiver reads, then
+// releases.
 struct Offer {
   Handle lease;  // what kRelease names
   std::uint64_t length_bytes = 0;
@@ -117,8 +120,8 @@ struct Frame {
   std::string_view method;
 };
 
-// The one decoder. kCorrupt for whatever is not exactly a frame: an unknown type, a field that its type does
-// not have, lengths that do not add up, an id of generation 0.
+// Decodes a frame. kCorrupt for bytes that are not exactly a frame: an unknown type, a field that
+// the type does not have, wrong lengths, an id of generation 0.
 Status decode_frame(Bytes message, Frame& out);
 inline Result<Frame> decode_frame(Bytes message) {
   Frame frame;
@@ -129,18 +132,18 @@ Result<Hello> decode_hello(Bytes body);
 Result<Offer> decode_offer(Bytes body);
 Result<transport::RegionDescriptor> decode_region(Bytes body);
 
-// Of a request with kFlagMetadata that was decoded.
+// Returns the extras of a decoded request with kFlagMetadata.
 Extras extras_of(const Frame& frame);
-// What the caller of a decoded request takes its method for; 0: it does not say.
+// Returns the hash of the signature that the caller expects; 0: any.
 std::uint64_t signature_of(const Frame& frame);
-// Of a reply with kFlagTiming.
+// Returns the times of a decoded reply with kFlagTiming.
 ServerTimes times_of(const Frame& frame);
-// Of a failed answer, without what precedes it.
+// Returns the error text of a failed answer.
 std::string_view error_text_of(const Frame& frame);
 // Returns the error of a failed answer.
 Status error_of(const Frame& frame);
 
-// The text of a request that names its method.
+// Returns the text of a request that names its method.
 ByteVector encode_names(std::string_view service, std::string_view method);
 
 }  // namespace slime::rpc::wire

@@ -21,7 +21,7 @@ std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step
 struct Block {
   std::byte* data = nullptr;
   std::size_t size = 0;
-  // Large blocks begin and end at huge pages, and ask for them: a fault for each 4 KiB is what costs.
+  // Large blocks are aligned to huge pages and ask for them: a fault for each 4 KiB is expensive.
   static Block map(std::size_t length) {
     const std::size_t step = length >= kHugePage ? kHugePage : kStep;
     const std::size_t size = round_up(length, step);
@@ -34,7 +34,7 @@ struct Block {
     const std::size_t before = (extra - reinterpret_cast<std::uintptr_t>(begin) % extra) % extra;
     if (before != 0) ::munmap(begin, before);
     if (before != extra) ::munmap(begin + before + size, extra - before);
-    ::madvise(begin + before, size, MADV_HUGEPAGE);  // a wish
+    ::madvise(begin + before, size, MADV_HUGEPAGE);  // may fail
     return {begin + before, size};
   }
   void unmap() const { ::munmap(data, size); }
@@ -45,7 +45,7 @@ class BlockPool {
   std::optional<Block> take(std::size_t length) {
     const std::lock_guard lock(mutex_);
     auto best = kept_.end();
-    // Of several the one that was used last, which may be in the caches.
+    // Takes the block that was used last, which may be in the caches.
     for (auto at = kept_.begin(); at != kept_.end(); ++at) {
       const bool fits = at->size >= length && at->size / 2 <= round_up(length, kStep);
       if (fits && (best == kept_.end() || at->size <= best->size)) best = at;
@@ -56,15 +56,15 @@ class BlockPool {
     kept_.erase(best);
     return out;
   }
-  // The oldest go when there are too many.
+  // Drops the oldest blocks if too many bytes are kept.
   void give(std::byte* data) {
     std::list<Block> gone;
     {
       const std::lock_guard lock(mutex_);
       const auto in_use = in_use_.extract(data);
-      if (in_use.empty()) return;  // of the process that forked us
+      if (in_use.empty()) return;  // a block of the parent process, before fork()
       const Block block{data, in_use.mapped()};
-      // One that is larger than all that is kept drives nothing out.
+      // A block that is larger than the bound drops no kept blocks.
       const bool fits = block.size <= limits::kReceivedKeptBytes;
       (fits ? kept_ : gone).push_back(block);
       if (fits) bytes_ += block.size;
@@ -79,7 +79,7 @@ class BlockPool {
     const std::lock_guard lock(mutex_);
     in_use_.emplace(block.data, block.size);
   }
-  // Whoever asks has it, so it stays in use.
+  // The caller has the block, so it stays in use.
   void discard(const std::byte* data) {
     std::size_t size = 0;
     {
@@ -101,7 +101,7 @@ class BlockPool {
   std::map<const std::byte*, std::size_t> in_use_;
 };
 
-// Never destroyed: what is received may go at the very end of the process.
+// Never destroyed: received memory may be freed at the very end of the process.
 BlockPool& block_pool() {
   static constinit PerProcess<BlockPool> all;
   return all.get();

@@ -13,13 +13,13 @@
 namespace slime::rpc {
 namespace {
 
-// Of all connections together.
+// Bytes of the blocks of all connections.
 std::atomic<std::uint64_t>& made_bytes() {
   static constinit PerProcess<std::atomic<std::uint64_t>> bytes;
   return bytes.get();
 }
 
-// Of lengths that blocks are made for: from one power of two to the next.
+// Returns the bit of a size class: the lengths from one power of two to the next.
 std::uint64_t size_class(std::uint64_t bytes) { return std::uint64_t{1} << (std::bit_width(bytes) - 1); }
 
 bool blocks_for(std::uint64_t bytes) {
@@ -45,7 +45,7 @@ struct ReceivedBlocks::Block {
   const bool pinned;
 };
 
-// What an attachment in a block holds.
+// Held by an attachment in a block. Gives the block back.
 class ReceivedBlocks::Lease final : public Registered {
  public:
   Lease(std::shared_ptr<ReceivedBlocks> blocks, std::shared_ptr<Block> block)
@@ -58,7 +58,7 @@ class ReceivedBlocks::Lease final : public Registered {
   [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {
     return endpoint == blocks_->endpoint_;
   }
-  // The block is read into again. Where its pages are pinned they would be lost to it: they stay.
+  // Keeps pinned pages: the registration would not see new ones when the block is reused.
   bool discard() const override {
     return block_->pinned || ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0;
   }
@@ -93,7 +93,7 @@ std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_byte
     may_make_ = false;
     earned_ &= ~size_class(length_bytes);
     auto made = make(rounded(length_bytes));
-    if (!made) return nullptr;  // there is other memory
+    if (!made) return nullptr;  // the caller takes other memory
     block = *std::move(made);
     const std::lock_guard lock(mutex_);
     in_use_.push_back(block);
@@ -109,7 +109,7 @@ Result<std::shared_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_
     std::uint64_t sum = bytes;
     for (const auto& each : in_use_) sum += each->size;
     for (const auto& each : idle_) sum += each->size;
-    // What is idle is of the wrong size.
+    // Idle blocks have the wrong size, or take() would have used one.
     while (sum > limits::kReceivedBlocksBytes && !idle_.empty()) {
       sum -= idle_.front()->size;
       gone.splice(gone.end(), idle_, idle_.begin());
@@ -140,8 +140,7 @@ void ReceivedBlocks::give(const std::shared_ptr<Block>& block) noexcept {
   if (!closed_) idle_.push_back(block);
 }
 
-// Closing a region can end operations, with whom a lease may go: that comes back to give(), so no lock is
-// held.
+// Closes regions without the lock: this may end operations and destroy leases, which call give().
 void ReceivedBlocks::close() {
   std::list<std::shared_ptr<Block>> idle;
   std::vector<std::shared_ptr<Block>> in_use;

@@ -14,14 +14,14 @@
 
 namespace slime::rpc {
 
-// Registered memory of Slime's own that one connection's large attachments are read into again and again.
-// What came lies in a block until nobody has it any more, and goes back to its sender as it is: over shm the
-// sender maps it, and copies two to three times as fast as the kernel copies other memory.
+// Registered blocks that receive the large attachments of one connection, and are reused. A
+// received attachment holds its block. Sent back to the same peer, it stays in the block: over shm
+// the peer maps the block, and copies two to three times as fast as the kernel copies other memory.
 //
-// A block holds only what this one peer sent: its peer may read it for as long as the connection lasts. Other
-// peers are never told of it. Making one makes all its pages, on the loop, so that is earned: each attachment
-// that was really read lets one block of its size class be made, and no table more than one. What is
-// announced makes none. For all connections together there is a bound.
+// A block holds only bytes of one peer, which may read the block while the connection lasts; other
+// peers never get its descriptor. Making a block makes all its pages, on the loop, so each
+// attachment that was read completely allows one new block of its size class, and each table at
+// most one; announced bytes allow none. The blocks of all connections are bounded.
 class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks> {
  public:
   ReceivedBlocks(transport::Device& device, std::uint64_t endpoint);
@@ -29,12 +29,12 @@ class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks>
   ReceivedBlocks& operator=(const ReceivedBlocks&) = delete;
   ~ReceivedBlocks();
 
-  // Null: there is none for so much. Thread: the loop, as for all but what is said.
+  // Returns a block; null: none for this size. Thread: the loop, like all functions unless stated.
   std::shared_ptr<const Registered> take(std::uint64_t length_bytes);
-  // What take() is asked for from now on is of another body.
+  // Later calls of take() are for another body.
   void begin_table() { may_make_ = true; }
   void note_received(std::uint64_t length_bytes);
-  // Ends the registrations, also of those that somebody has: the memory stays as long as he does.
+  // Ends the registrations of all blocks. The memory of a block lives as long as its attachments.
   void close();
 
  private:
@@ -45,9 +45,9 @@ class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks>
 
   transport::Device& device_;
   const std::uint64_t endpoint_;
-  bool may_make_ = false;     // for this table
-  std::uint64_t earned_ = 0;  // a bit for each size class of which one may be made
-  std::mutex mutex_;          // guards what follows
+  bool may_make_ = false;     // this table may make a block
+  std::uint64_t earned_ = 0;  // a bit for each size class of which a block may be made
+  std::mutex mutex_;          // guards the members below
   bool closed_ = false;
   std::list<std::shared_ptr<Block>> idle_;
   std::vector<std::shared_ptr<Block>> in_use_;

@@ -19,7 +19,7 @@ struct Job {
   std::shared_ptr<Service::Method> method;
 };
 
-// Requests that wait, by priority, each in order of arrival. Thread: one at a time.
+// Waiting requests by priority, in order of arrival. Thread: one at a time.
 class JobQueue {
  public:
   [[nodiscard]] std::size_t size() const {
@@ -40,7 +40,7 @@ class JobQueue {
     const Jobs* const jobs = find(may_run).first;
     return jobs == nullptr ? kNone : static_cast<int>(jobs - jobs_.data());
   }
-  // The first that may run; there is one.
+  // Takes the first job that may run. There must be one.
   template <class MayRun>
   Job take(MayRun may_run) {
     const auto [jobs, at] = find(may_run);
@@ -48,7 +48,7 @@ class JobQueue {
     jobs->erase(at);
     return out;
   }
-  // All that have passed their deadline go to `out`.
+  // Moves all jobs whose deadline has passed to `out`.
   void take_expired(TimePoint now, std::vector<Job>& out) {
     for (Jobs& jobs : jobs_) {
       for (auto job = jobs.begin(); job != jobs.end();) {
@@ -71,7 +71,7 @@ class JobQueue {
   }
 
  private:
-  using Jobs = std::list<Job>;  // whose middle can go
+  using Jobs = std::list<Job>;  // a list: jobs in the middle are removed
   static std::size_t place(const Service::Method& method) {
     return static_cast<std::size_t>(method.priority);
   }

@@ -85,7 +85,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
     return place;
   }
   place->granted_ = std::move(granted);
-  if (workers_.empty()) static_cast<void>(start_worker());  // idle workers grant places when memory is freed
+  if (workers_.empty()) static_cast<void>(start_worker());  // grants places later
   work_.notify_one();                                       // a worker checks if it may overtake
   return place;
 }
@@ -103,7 +103,7 @@ bool Server::Impl::fits(Place& place) {
   place.held_ = place.account_->take(place.bytes_);
   if (place.held_) return true;
   if (!std::exchange(listens_, true)) tell_when_freed(weak_from_this());
-  place.held_ = place.account_->take(place.bytes_);  // bytes may have been freed before the registration
+  place.held_ = place.account_->take(place.bytes_);  // bytes may be free meanwhile
   return static_cast<bool>(place.held_);
 }
 

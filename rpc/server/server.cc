@@ -67,7 +67,7 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info
 
 namespace {
 
-// The bytes of one kind would be garbage to the other.
+// Refuses a msgpack body for a method of bytes, and the reverse.
 Status called_wrongly(const CallInfo& info) {
   return Status(Code::kUnimplemented,
                 str(info.service, ".", info.method,
@@ -80,7 +80,7 @@ Status streamed_wrongly(const CallInfo& info) {
                 str(info.service, ".", info.method, " does not stream: call it without a stream"));
 }
 
-// What is borrowed may begin anywhere in a frame.
+// Returns whether a borrowed body is aligned: in a frame it may begin anywhere.
 bool aligned(Bytes bytes) {
   return reinterpret_cast<std::uintptr_t>(bytes.data()) % Service::kBytesAlignment == 0;
 }
@@ -131,8 +131,8 @@ void Server::Impl::intercept(Request& request) {
 
 void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
   executing_.fetch_add(1);
-  // Typed handlers catch what user code throws and answer with its text. A raw one owns its request: when it
-  // throws, the request is dropped on the way, which answers kInternal.
+  // Typed handlers answer with the text of an exception. A raw handler owns its request, whose
+  // destructor answers kInternal.
   try {
     if (request.info().names->extras == nullptr) [[likely]] {
       method.handler(std::move(request));
@@ -148,7 +148,7 @@ void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
 void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept {
   std::vector<Job> expired;
   std::unique_lock lock(mutex_);
-  // What nobody waits for any more must not keep others out.
+  // Expired and cancelled requests must not fill the queue.
   if (full()) queue_.take_expired(clock_.now(), expired);
   counters_.expired += expired.size();
   for (const Job& job : expired) count_waiting(*job.method, -1);
@@ -166,7 +166,7 @@ void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> m
   for (Job& job : expired) job.request.refuse(expired_status(job.request.info()));
 }
 
-// Sees that there is a worker who will come. Under the lock.
+// Wakes or starts a worker. Call under the lock.
 Status Server::Impl::prepare_to_wait(const Service::Method& method) {
   if (stopping_) return Status(Code::kUnavailable, "the server has stopped");
   if (idle_workers_ <= queue_.size() + places_.size() + reserved_ && !start_worker())
@@ -181,7 +181,7 @@ Status Server::Impl::prepare_to_wait(const Service::Method& method) {
   return {};
 }
 
-// False when there is no worker at all.
+// Starts a worker. Returns false if there is no worker at all.
 bool Server::Impl::start_worker() {
   if (workers_.size() >= options_.workers) return true;
   try {
@@ -189,11 +189,11 @@ bool Server::Impl::start_worker() {
   } catch (const std::system_error&) {
     return !workers_.empty();
   }
-  ++idle_workers_;  // before it runs, so that requests that come meanwhile see it
+  ++idle_workers_;  // before the thread runs, so that other requests count it
   return true;
 }
 
-// The request counts among those of its method until it is answered.
+// Counts the request as running until it is answered.
 void Server::Impl::enter(Request& request, const std::shared_ptr<Service::Method>& method) {
   if (method->max_running == 0) return;
   ++loads_[method.get()].running;
@@ -272,7 +272,7 @@ void Server::Impl::worker() noexcept {
     } else {
       run(std::move(job.request), *job.method);
     }
-    job.method.reset();  // may be the last of a removed service: user code, outside the lock
+    job.method.reset();  // outside the lock: may destroy user code of a removed service
     lock.lock();
     ++idle_workers_;
   }
@@ -392,8 +392,9 @@ void Server::handle(Request&& request, Found& found) noexcept {
   request.tracker_ = impl_;
   const std::shared_ptr<Service::Method>& method = *admitted;
   const bool pooled = method->run == Run::kPool;
-  // A borrowed body holds a receive slot, and with it a credit of the peer: only what is over when it returns
-  // may do that. Else calls that wait for each other across two peers could starve their own replies.
+  // A borrowed body holds a receive slot, and so a credit of the peer: only handlers that are done
+  // when they return may borrow. Otherwise two peers that call each other could use up the credits
+  // of their replies.
   if (pooled || !method->borrows || (method->raw && !aligned(request.body()))) request.payload().detach();
   if (pooled) {
     if (place == nullptr || !impl_->make_ready(request, method)) impl_->enqueue(std::move(request), method);

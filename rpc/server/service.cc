@@ -13,7 +13,7 @@ const Metadata& CallInfo::metadata() const {
   return names != nullptr && names->extras != nullptr ? names->extras->metadata : kNone;
 }
 
-void CallInfo::lie_in(std::shared_ptr<const CallNames> other) {
+void CallInfo::rebind_names(std::shared_ptr<const CallNames> other) {
   peer = other->peer;
   service = other->service;
   method = other->method;
@@ -37,7 +37,7 @@ void Request::answer(Result<ByteVector>&& reply) {
   SLIME_CHECK(responder_ != nullptr);  // a request is answered once
   const std::shared_ptr<Responder> responder = std::move(responder_);
   responder->respond(ticket_, std::move(reply));
-  body_.release();  // its slot may take the next message
+  body_.release();  // frees the receive slot
   if (tracker_ == nullptr) return;
   const std::shared_ptr<Tracker> tracker = std::move(tracker_);
   tracker->answered();

@@ -10,7 +10,7 @@ namespace slime::rpc {
 using wire::Frame;
 using wire::FrameType;
 
-// -------------------------------------------------------------------------------------------------- incoming
+// ---------------------------------------------------------------------------------------- incoming
 
 // Returns the open stream of a frame; null for a frame that crossed the end of its stream.
 Result<StreamTable::Stream*> StreamTable::stream_of(const wire::FrameHeader& header) {
@@ -132,8 +132,8 @@ void StreamTable::advance(Stream& stream) {
   }
 }
 
-// Begins to read the next large message. Returns false if there is none, or if the messages before it
-// that the user has not read would exceed the window's bytes together with it.
+// Begins to read the next large message. Returns false if there is none, or if the messages before
+// it that the user has not read would exceed the window's bytes together with it.
 bool StreamTable::pull_next(Stream& stream) {
   if (!stream.broken.ok() || connection_.endpoint_closing()) return false;
   std::shared_ptr<Arriving> next;
@@ -177,7 +177,7 @@ bool StreamTable::pull_next(Stream& stream) {
   return false;
 }
 
-// -------------------------------------------------------------------------------------------------- outgoing
+// ---------------------------------------------------------------------------------------- outgoing
 
 // Sends credits, messages and the end, as far as they can leave now. May erase the stream.
 void StreamTable::pump(Stream& stream, bool all_credits) {

@@ -17,7 +17,7 @@ void complete_later(StreamEnd::Done& done, Promise<T>&& promise, Result<T>&& res
   });
 }
 
-// How a read ends when no message is left.
+// Returns the outcome of a read when no message is left.
 Result<StreamEnd::Message> nothing_left(const Status& reason) {
   if (reason.ok()) return StreamEnd::Message();
   return reason;
@@ -25,7 +25,7 @@ Result<StreamEnd::Message> nothing_left(const Status& reason) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------- the user
+// ---------------------------------------------------------------------------------------- the user
 
 Future<None> StreamEnd::write(ByteVector message) {
   bool wakes = false;
@@ -66,7 +66,7 @@ Future<StreamEnd::Message> StreamEnd::read() {
       Promise<Message> promise;
       promise.complete(Message(take_first()));
       out = promise.owning_future();
-      wakes = (std::exchange(hungry_, false) || credit_due()) && want();
+      wakes = (std::exchange(notify_, false) || credit_due()) && want();
     } else if (reads_.empty() && (read_ended_ || peer_closed_)) {
       return Future<Message>::ready(nothing_left(read_ended_ ? *read_ended_ : Status()));
     } else if (discarding_) {
@@ -159,9 +159,9 @@ void StreamEnd::discard() {
   wake();
 }
 
-// ---------------------------------------------------------------------------------- with the lock, for both
+// ------------------------------------------------------------------------- with the lock, for both
 
-// Besides the credit: what is accepted lies in this process until the wire, or the peer, has taken it.
+// Besides credits, bounds the accepted messages in memory, which wait for the wire or the peer.
 bool StreamEnd::accepts(std::size_t bytes) const {
   return accepted_count_ < credit_ && accepted_count_ - sent_count_ < terms_.options.window &&
          (held_bytes_ == 0 || held_bytes_ + bytes <= terms_.options.window_bytes);
@@ -217,7 +217,7 @@ void StreamEnd::match(Done& done) {
         if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: being served
         if (!self->ready_.empty()) {
           outcome = Message(self->take_first());
-          wakes = (std::exchange(self->hungry_, false) || self->credit_due()) && self->want();
+          wakes = (std::exchange(self->notify_, false) || self->credit_due()) && self->want();
         } else if (self->read_ended_ || self->peer_closed_) {
           outcome = nothing_left(self->read_ended_ ? *self->read_ended_ : Status());
         } else {
@@ -235,7 +235,7 @@ void StreamEnd::match(Done& done) {
   });
 }
 
-// Half of the window at a time, so that few frames tell of many messages.
+// Credits are given for half a window at a time, so that a frame is worth many messages.
 bool StreamEnd::credit_due() const {
   return owes() &&
          taken_ + terms_.options.window - granted_ >= std::max<std::size_t>(1, terms_.options.window / 2);
@@ -253,10 +253,10 @@ StreamEnd::Pause StreamEnd::pause() const {
 
 bool StreamEnd::want() { return box_ != nullptr && !std::exchange(wanted_, true); }
 
-// Without the lock. What it reads does not change once there is a channel.
+// Called without the lock: box_ and key_ do not change after bind().
 void StreamEnd::wake() { box_->attend(key_); }
 
-// ---------------------------------------------------------------------------------------------- the channel
+// ------------------------------------------------------------------------------------- the channel
 
 void StreamEnd::bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Terms& terms) {
   const std::lock_guard lock(mutex_);
@@ -320,7 +320,7 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
 
 void StreamEnd::match_reads(Done& done) {
   const std::lock_guard lock(mutex_);
-  wanted_ = false;  // here too: attend() may not follow once the stream has ended
+  wanted_ = false;  // attend() does not follow if the stream has ended
   match(done);
 }
 
@@ -335,9 +335,9 @@ void StreamEnd::peer_closed(Done& done) {
   match(done);
 }
 
-std::uint64_t StreamEnd::unread_bytes(bool hungry) {
+std::uint64_t StreamEnd::unread_bytes(bool notify) {
   const std::lock_guard lock(mutex_);
-  hungry_ = hungry;
+  notify_ = notify;
   return ready_bytes_;
 }
 

@@ -19,7 +19,7 @@
 
 namespace slime::rpc::detail {
 
-// Whether messages of that type go.
+// Whether a stream has messages of this type.
 template <class T>
 inline constexpr bool kStreams = !std::is_same_v<T, None>;
 
@@ -30,28 +30,31 @@ namespace slime::rpc {
 class AnswerBox;
 
 struct StreamOptions {
-  std::size_t window = limits::kStreamWindow;  // messages that come before the first one is read, at least 1
-  std::uint64_t window_bytes =
-      limits::kStreamBytes;  // of large ones: read ahead here, kept there; one always
+  // Most messages that the user has not read; at least 1.
+  std::size_t window = limits::kStreamWindow;
+  // Most bytes of unread large messages, and of large messages that the peer has not read. One
+  // larger message is always allowed.
+  std::uint64_t window_bytes = limits::kStreamBytes;
   // Ends a stream when this side has waited this long for the other. The caller's side waits
   // between two messages, the first one and the result included. The handler's side waits while the
   // handler reads or writes, and only if the caller gave no deadline. Nanos::max(): never.
   Nanos idle_timeout = limits::kStreamIdle;
 };
 
-// One end of a stream: what its user and the channel share. Messages are bytes here; rpc/stream.h has types.
-// Once the stream is over, for whatever reason, everything completes with the reason.
+// One end of a stream, shared by its user and the channel. Messages are bytes; rpc/stream.h adds
+// types. When the stream ends, all reads and writes complete with the reason.
 class StreamEnd final : public DeliverySource, public std::enable_shared_from_this<StreamEnd> {
  public:
-  // nullopt: the other side writes no more
+  // nullopt: the other side writes no more messages
   using Message = std::optional<Delivery>;
 
-  // `driver` makes progress in who waits. `reads`: it takes messages, so the peer gets credits.
+  // `driver` makes progress while a user waits. `reads`: the user reads, so the peer gets credits.
   StreamEnd(std::shared_ptr<Driver> driver, bool reads) : driver_(std::move(driver)), reading_(reads) {}
 
   // ---- the user; any thread
-  // Done once the message is accepted, which takes a credit of the peer's: who waits for it is as fast as the
-  // reader, and no more than the window lies between them. In order.
+  // Writes a message. The future is done when the message is accepted, which takes a credit of the
+  // peer, so a writer that waits is at most a window ahead of the reader. Messages are accepted in
+  // order.
   Future<None> write(ByteVector message);
   // Reads the next message, in order; buffered messages also after the peer has ended the stream.
   // Dropping or cancelling the future puts an untaken message back to the front, for the next read.
@@ -59,29 +62,30 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   Future<Message> read();
   // Puts a message back in order of arrival. Drops it after discard() or stop_reading().
   void give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept override;
-  // Nothing follows what was written.
+  // Ends the messages of this side. Accepted and waiting messages are still sent.
   void close_writing();
-  // Ends a stream that has no channel yet.
+  // Ends a stream that has no channel.
   void stop(const Status& reason);
-  // Takes messages from now on, if it did not.
+  // Gives credits to the peer from now on.
   void start_reading();
-  // What comes is dropped from now on: the peer need not wait for a reader.
+  // Drops messages from now on, so that the peer does not wait for a reader.
   void discard();
 
-  // ---- the channel; the loop. What completes is left in `done`, to be run outside of it.
+  // ---- the channel; the loop. Functions add completions to `done`, to be run without the lock.
   using Done = std::vector<Task>;
   struct Terms {
     StreamOptions options;
-    std::uint64_t max_message_bytes = 0;  // that the peer takes
+    std::uint64_t max_message_bytes = 0;  // of the peer
   };
-  [[nodiscard]] std::uint64_t key() const { return key_; }  // once it is bound
+  [[nodiscard]] std::uint64_t key() const { return key_; }  // after bind()
   void bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Terms& terms);
-  // What the user wants of the channel; it has been told, and will be again.
+  // What the channel has to send for the user.
   struct Wants {
-    std::uint64_t credit = 0;  // to be given, in all; 0: nothing new
-    bool end = false;          // nothing follows what was written
+    std::uint64_t credit = 0;  // total of credits to tell the peer; 0: unchanged
+    bool end = false;          // the user has called close_writing()
   };
-  // `all`: returns even less than half a window of credits.
+  // Returns what to send. The next change calls AnswerBox::attend() again. `all`: also gives fewer
+  // credits than half a window.
   Wants attend(bool all = false);
   // State that the idle timeout checks.
   struct Pause {
@@ -90,26 +94,27 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
     bool owes = false;     // credits are held back, being less than half a window
   };
   [[nodiscard]] Pause pause() const;
-  // The next accepted message. Its bytes count as held until freed().
+  // Takes the next accepted message. Its bytes count as held until freed().
   std::optional<ByteVector> next();
-  [[nodiscard]] bool all_sent() const;  // neither accepted nor waiting ones are left
+  [[nodiscard]] bool all_sent() const;  // no accepted or waiting messages are left
   void sent();
   void freed(std::uint64_t bytes, Done& done);
-  // False: the number is not higher than the last one.
+  // Takes the total of credits from the peer. Returns false if it is not higher than before.
   bool credit(std::uint64_t messages, Done& done);
   void deliver(Payload&& message, Done& done);
   // Gives returned messages to waiting reads.
   void match_reads(Done& done);
   [[nodiscard]] bool discarding() const;
-  // The peer writes no more.
+  // The peer writes no more messages.
   void peer_closed(Done& done);
-  // Bytes that the user has not read; `hungry`: tell when they get fewer.
-  std::uint64_t unread_bytes(bool hungry);
-  // No message is accepted any more. Of what was, only the channel knows.
+  // Returns the bytes that the user has not read. `notify`: the next read calls
+  // AnswerBox::attend().
+  std::uint64_t unread_bytes(bool notify);
+  // Accepts no more messages and drops accepted ones that next() has not returned.
   void stop_writing(const Status& reason, Done& done);
-  // Nothing is read any more; what was not, goes. The first reason counts.
+  // Ends all reads and drops unread messages. The first reason counts.
   void stop_reading(const Status& reason, Done& done);
-  // Reads end so when what has been delivered is read.
+  // Ends reads with `reason` after the delivered messages.
   void finish_reading(const Status& reason, Done& done);
 
  private:
@@ -121,7 +126,7 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   struct Ready {
     Payload message;
     std::uint64_t number = 0;  // in order of arrival
-    bool counted = false;      // counted in taken_ already, by an earlier read
+    bool counted = false;      // an earlier read has counted it in taken_
   };
   struct Read {
     Promise<Message> promise;
@@ -136,7 +141,7 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   void accept_waiting(Done& done);
   bool credit_due() const;
   bool owes() const;  // whether any credit is held back
-  // Both with the lock held; the one who called wakes the channel when it is true, without it.
+  // Returns whether the channel has to be woken: call wake() then, without the lock.
   bool want();
   void wake();
 
@@ -145,7 +150,7 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   std::shared_ptr<AnswerBox> box_;  // null: no channel yet
   std::uint64_t key_ = 0;
   Terms terms_;
-  bool wanted_ = false;  // the channel was told and has not looked
+  bool wanted_ = false;  // the channel was woken and has not called attend() yet
 
   std::deque<ByteVector> accepted_;
   std::deque<Write> waiting_;
@@ -164,11 +169,11 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
   std::uint64_t taken_ = 0;    // messages dropped, or given to a read at least once
   std::uint64_t granted_ = 0;  // messages that the peer was told it may send
   bool reading_;
-  bool hungry_ = false;
+  bool notify_ = false;  // see unread_bytes()
   bool discarding_ = false;
   bool peer_closed_ = false;
   bool read_stopped_ = false;         // unread messages are dropped
-  std::optional<Status> read_ended_;  // once ready_ is empty
+  std::optional<Status> read_ended_;  // counts when ready_ is empty
   const std::uint64_t process_ = fork_generation();
 };
 

@@ -6,8 +6,7 @@
 #include "base/str.h"
 #include "rpc/codec/body_pool.h"
 
-// Streams: how they begin and end. A stream is a call, whose reply ends it, so its id, its deadline,
-// cancelling and the end of the channel are those of calls; here is what lies between.
+// How streams begin and end.
 namespace slime::rpc {
 
 using wire::FrameType;
@@ -46,7 +45,7 @@ StreamTable::Stream* StreamTable::find(std::uint64_t key) {
   return found == all_.end() ? nullptr : found->second.get();
 }
 
-// ------------------------------------------------------------------------------------------------ the caller
+// -------------------------------------------------------------------------------------- the caller
 
 CallHandler StreamTable::end_with(std::shared_ptr<StreamEnd> stream, CallHandler&& handler) {
   SLIME_CHECK(stream != nullptr);
@@ -88,7 +87,8 @@ void StreamTable::note_error_reply(Handle call) {
   if (found != opened_.end()) found->second->replied = true;
 }
 
-// The call is over. What the peer wrote before its answer can still be read; after any other end nothing.
+// The call has ended. Messages that the peer sent before its reply can still be read. Any other end
+// drops them.
 void StreamTable::end_opened(std::uint64_t key, const Status& reason) {
   Stream& stream = *find(key);
   opened_.erase(stream.id);
@@ -109,7 +109,7 @@ void StreamTable::end_opened(std::uint64_t key, const Status& reason) {
   erase(stream);
 }
 
-// ----------------------------------------------------------------------------------------------- the handler
+// ------------------------------------------------------------------------------------- the handler
 
 // A peer's ids are indexes of a table of its own; those of small ones are remembered.
 Status StreamTable::note_refused(std::uint64_t call) {
@@ -185,9 +185,10 @@ bool StreamTable::hold_answer(Handle served, std::uint64_t call, Result<ByteVect
   return false;
 }
 
-// ------------------------------------------------------------------------------------------------- both ends
+// --------------------------------------------------------------------------------------- both ends
 
-// A message could not be read: nothing behind it may be read either. May erase the stream.
+// Ends a stream of which a message could not be read or sent: later messages must not be read. May
+// erase the stream.
 void StreamTable::break_stream(Stream& stream, Status reason) {
   if (stream.from_handler) return end_served(stream, reason);
   drop_arriving(stream);
@@ -200,7 +201,7 @@ void StreamTable::break_stream(Stream& stream, Status reason) {
   advance(stream);
 }
 
-// What has come and was not delivered goes; the peer gets back what it lends for it.
+// Drops messages that were not delivered, and releases what the peer lends for them.
 void StreamTable::drop_arriving(Stream& stream) {
   for (const auto& arriving : std::exchange(stream.arriving, {})) {
     if (arriving->offer.empty()) continue;
@@ -209,7 +210,7 @@ void StreamTable::drop_arriving(Stream& stream) {
   }
 }
 
-// What was accepted and has not left; the peer never heard of what is lent for it.
+// Drops the message that has not left, and its loan, which the peer does not know.
 void StreamTable::drop_leaving(Stream& stream) {
   stream.message.reset();
   if (!std::exchange(stream.next, std::nullopt) || stream.next_lent.generation == 0) return;
@@ -226,7 +227,6 @@ void StreamTable::erase(Stream& stream) {
   outbox_.disallow_answers(connection_.options().streams.window + 4);
 }
 
-// The channel is closed: those that we opened end with their calls.
 void StreamTable::sweep() {
   due_.cancel();
   std::vector<std::uint64_t> keys;
