@@ -96,13 +96,13 @@ Status PeerAgentImpl::listen() {
                                          loop_, admission_.guard(), options_.progress == Progress::kPolled),
                                      .switchboard = *switchboard_,
                                      .memory = *memory_},
-      options_.progress, options_.deadline);
+      options_.progress, options_.timeout);
   discovery_ = std::make_shared<agent::Discovery>(*loop_);
   calling_.emplace(agent::CallingAgent{.starter = *starter_,
                                        .discovery = *discovery_,
                                        .scope = options_.scope,
                                        .ctrl_url = options_.ctrl_url,
-                                       .timeout = options_.deadline});
+                                       .timeout = options_.timeout});
   keeper_ = std::make_unique<agent::Keeper>(
       *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
         switchboard_->submit(name, std::move(operation));

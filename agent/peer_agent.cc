@@ -18,119 +18,118 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 // -------------------------------------------------------------------------------------------- Peer
 
-Future<None> Peer::connect(Nanos deadline) {
+Future<None> Peer::connect(Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
   return agent_->starter().submit(name_,
                                   std::make_shared<agent::ConnectOperation>(agent_->starter().driver()),
-                                  span(deadline), wait_for_ready_);
+                                  span(timeout), wait_for_ready_);
 }
 
-Result<RemoteRegion> Peer::region(std::string_view name, Nanos deadline) {
+Result<RemoteRegion> Peer::region(std::string_view name, Nanos timeout) {
   if (!agent_) return no_agent();
   SLIME_TRY(agent_->check_may_wait());
-  return lookup_region(name, deadline).wait();
+  return lookup_region(name, timeout).wait();
 }
 
-Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos deadline) {
+Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos timeout) {
   if (!agent_) return Future<RemoteRegion>::ready(no_agent());
   return agent_->starter().submit(
       name_, std::make_shared<agent::RegionOperation>(agent_->starter().driver(), std::string(name)),
-      span(deadline), wait_for_ready_);
+      span(timeout), wait_for_ready_);
 }
 
-Future<None> Peer::read(std::span<const Copy> copies, Nanos deadline) {
+Future<None> Peer::read(std::span<const Copy> copies, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kRead, copies, 0, span(deadline),
+  return agent_->starter().one_sided(name_, agent::OneSided::kRead, copies, 0, span(timeout),
                                      wait_for_ready_);
 }
 
-Future<None> Peer::write(std::span<const Copy> copies, Nanos deadline) {
+Future<None> Peer::write(std::span<const Copy> copies, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kWrite, copies, 0, span(deadline),
+  return agent_->starter().one_sided(name_, agent::OneSided::kWrite, copies, 0, span(timeout),
                                      wait_for_ready_);
 }
 
-Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline) {
+Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(deadline),
+  return agent_->starter().one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(timeout),
                                      wait_for_ready_);
 }
 
 Future<std::uint64_t> Peer::fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset,
-                                      std::uint64_t add, Nanos deadline) {
+                                      std::uint64_t add, Nanos timeout) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
   return agent_->starter().atomic(name_, {.remote = remote, .remote_offset = remote_offset, .value = add},
-                                  span(deadline), wait_for_ready_);
+                                  span(timeout), wait_for_ready_);
 }
 
 Future<std::uint64_t> Peer::compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
-                                         std::uint64_t expected, std::uint64_t desired, Nanos deadline) {
+                                         std::uint64_t expected, std::uint64_t desired, Nanos timeout) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
   return agent_->starter().atomic(
       name_, {.remote = remote, .remote_offset = remote_offset, .value = desired, .expected = expected},
-      span(deadline), wait_for_ready_);
+      span(timeout), wait_for_ready_);
 }
 
-Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos deadline) {
+Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
   return agent_->starter().submit(
       name_,
       std::make_shared<agent::SendOperation>(agent_->starter().driver(), tag,
                                              ByteVector(bytes.begin(), bytes.end())),
-      span(deadline), wait_for_ready_);
+      span(timeout), wait_for_ready_);
 }
 
 template <class T>
-Future<T> Peer::receive(std::uint64_t tag, Nanos deadline) {
+Future<T> Peer::receive(std::uint64_t tag, Nanos timeout) {
   if (!agent_) return Future<T>::ready(no_agent());
   return agent_->starter().submit(
       name_, std::make_shared<agent::RecvOperation<T>>(agent_->starter().patient_driver(), tag),
-      span(deadline), wait_for_ready_);
+      span(timeout), wait_for_ready_);
 }
 
-Future<Payload> Peer::recv(std::uint64_t tag, Nanos deadline) { return receive<Payload>(tag, deadline); }
+Future<Payload> Peer::recv(std::uint64_t tag, Nanos timeout) { return receive<Payload>(tag, timeout); }
 
-Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos deadline) {
-  return receive<rpc::Delivery>(tag, deadline);
+Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos timeout) {
+  return receive<rpc::Delivery>(tag, timeout);
 }
 
 template <class Call>
-auto Peer::begin(std::shared_ptr<Call> call, Nanos deadline) const {
+auto Peer::begin(std::shared_ptr<Call> call, Nanos timeout) const {
   call->take_for(signature_);
-  return agent_->starter().begin(name_, std::move(call), settings_, span(deadline), wait_for_ready_);
+  return agent_->starter().begin(name_, std::move(call), settings_, span(timeout), wait_for_ready_);
 }
 
 Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                               Nanos deadline) {
+                               Nanos timeout) {
   if (!agent_) return Future<Payload>::ready(no_agent());
   return begin(std::make_shared<agent::CallOperation>(agent_->starter().driver(), std::string(service),
                                                       std::string(method), std::move(arguments)),
-               deadline);
+               timeout);
 }
 
 Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
-                                    rpc::AttachedBody request, Nanos deadline) {
+                                    rpc::AttachedBody request, Nanos timeout) {
   if (request.attachments.empty() && request.into.empty() && !request.raw)
-    return call_raw(service, method, std::move(request.body), deadline);
+    return call_raw(service, method, std::move(request.body), timeout);
   if (!agent_) return Future<Payload>::ready(no_agent());
   return begin(std::make_shared<agent::AttachedCall>(agent_->starter().driver(), std::string(service),
                                                      std::string(method), std::move(request)),
-               deadline);
+               timeout);
 }
 
 Future<None> Peer::one_way_attached(std::string_view service, std::string_view method,
-                                    rpc::AttachedBody request, Nanos deadline) {
+                                    rpc::AttachedBody request, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
   return begin(std::make_shared<agent::OneWayOperation>(agent_->starter().driver(), std::string(service),
                                                         std::string(method), std::move(request)),
-               deadline);
+               timeout);
 }
 
 std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attached(std::string_view service,
                                                                                   std::string_view method,
                                                                                   rpc::AttachedBody request,
-                                                                                  bool reads,
-                                                                                  Nanos deadline) {
+                                                                                  bool reads, Nanos timeout) {
   if (!agent_) {
     auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
     end->stop(no_agent());
@@ -140,16 +139,16 @@ std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attache
   auto operation = std::make_shared<agent::StreamOperation>(
       agent_->starter().patient_driver(), std::string(service), std::string(method), std::move(request), end);
   // The idle timeout also bounds the time to connect.
-  const Nanos total = span(deadline);
+  const Nanos total = span(timeout);
   const Nanos idle = idle_timeout_ == Nanos::zero() ? agent_->options().streams.idle_timeout : idle_timeout_;
   operation->set_bounds(total, idle);
   auto result = begin(std::move(operation), total == Nanos::zero() ? idle : std::min(total, idle));
   return {std::move(end), std::move(result)};
 }
 
-Peer Peer::with_deadline(Nanos deadline) const {
+Peer Peer::with_timeout(Nanos timeout) const {
   Peer out = *this;
-  out.deadline_ = deadline;
+  out.timeout_ = timeout;
   return out;
 }
 
@@ -254,7 +253,7 @@ void PeerAgent::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> intercep
 void PeerAgent::add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
   impl_->starter().add_interceptor(std::move(interceptor));
 }
-Status PeerAgent::drain(Nanos bound) { return impl_->drain(bound); }
+Status PeerAgent::drain(Nanos timeout) { return impl_->drain(timeout); }
 void PeerAgent::on_imm(std::function<void(Peer, std::uint32_t)> handler) {
   if (!handler) return impl_->on_imm(nullptr);
   impl_->on_imm([handler = std::move(handler)](Peer peer, std::uint32_t imm, NotificationCredit&) {
@@ -287,9 +286,9 @@ bool PeerAgent::poll(Nanos budget) {
   const auto impl = impl_;
   return impl->poll(budget);
 }
-Status PeerAgent::close(Nanos bound) {
+Status PeerAgent::close(Nanos timeout) {
   const auto impl = impl_;
-  return impl->close(bound);
+  return impl->close(timeout);
 }
 
 }  // namespace slime

@@ -74,7 +74,7 @@ struct PeerAgentOptions {
   bool insecure = false;
   Progress progress = Progress::kThread;
   // default timeout of operations; streams have an idle timeout
-  Nanos deadline = limits::kOperationDeadline;
+  Nanos timeout = limits::kOperationDeadline;
   std::string kind{};               // "worker", "cache": `peers` shows it, and services are found by it
   Nanos heartbeat = Nanos::zero();  // interval; zero: a third of the lease that the registry grants
   // Heartbeats carry changes of the connections, their bytes and some counters of this agent to
@@ -104,7 +104,7 @@ struct PeerAgentOptions {
 class MemoryRegion {
  public:
   MemoryRegion() = default;
-  ~MemoryRegion();  // close() with the default bound
+  ~MemoryRegion();  // close() with the default timeout
   MemoryRegion(MemoryRegion&&) noexcept;
   MemoryRegion& operator=(MemoryRegion&&) noexcept;
 
@@ -114,9 +114,9 @@ class MemoryRegion {
   [[nodiscard]] MutableBytes bytes() const { return {data(), static_cast<std::size_t>(length_bytes())}; }
   [[nodiscard]] Rights rights() const;
   // Unpublishes and deregisters the region. After it returns, with any status, no peer touches the
-  // memory. Refuses new operations at once and waits up to `bound` for operations in flight; then
+  // memory. Refuses new operations at once and waits up to `timeout` for operations in flight; then
   // resets their connections and returns kDeadlineExceeded. Idempotent.
-  Status close(Nanos bound = limits::kCloseBound);
+  Status close(Nanos timeout = limits::kCloseBound);
 
   struct State;
   explicit MemoryRegion(std::shared_ptr<State> state);
@@ -148,7 +148,7 @@ Result<Destination> into(const MemoryRegion& region, std::uint64_t offset = 0,
                          std::uint64_t length_bytes = kToTheEnd);
 
 struct CallOptions {
-  Nanos deadline{};  // zero: the Peer's default
+  Nanos timeout{};  // zero: the Peer's default
   // Destinations for the attachments of the reply, in order. Further attachments get memory of
   // their own. A destination is not written after the future is done; therefore a call that times
   // out or is cancelled while its reply is read first finishes the piece (16 MiB) in transfer. An
@@ -162,27 +162,27 @@ class Session;
 }
 
 // A peer by name or address. Cheap to copy. Connects on first use, and again on the next use after
-// a break. Thread: any. A deadline of zero is the agent's default. Operations of a closed agent end
+// a break. Thread: any. A timeout of zero is the agent's default. Operations of a closed agent end
 // with kUnavailable.
 class Peer {
  public:
   Peer() = default;
 
   // Connects now, for warm-up. Done once a message has gone both ways.
-  Future<None> connect(Nanos deadline = {});
+  Future<None> connect(Nanos timeout = {});
   // Asks the peer for a region by its published name. The answer is cached for the connection;
   // after a reconnect operations on an old RemoteRegion end with kAborted: call region() again.
-  Result<RemoteRegion> region(std::string_view name, Nanos deadline = {});
+  Result<RemoteRegion> region(std::string_view name, Nanos timeout = {});
   // Like region(), but returns a future.
-  Future<RemoteRegion> lookup_region(std::string_view name, Nanos deadline = {});
+  Future<RemoteRegion> lookup_region(std::string_view name, Nanos timeout = {});
 
   // One-sided read and write of a batch, as one operation. Copies the list. The memory of the
   // regions must stay valid, and for writes unchanged, until the future is done.
-  Future<None> read(std::span<const Copy> copies, Nanos deadline = {});
-  Future<None> write(std::span<const Copy> copies, Nanos deadline = {});
+  Future<None> read(std::span<const Copy> copies, Nanos timeout = {});
+  Future<None> write(std::span<const Copy> copies, Nanos timeout = {});
   // Like write(). The peer's on_imm handler gets `imm` once, after all bytes of the batch are
   // visible there.
-  Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos deadline = {});
+  Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos timeout = {});
 
   // Checks and binds a batch for many posts (agent/prepared_batch.h). Opens no connection. Takes
   // time proportional to the number of blocks. Errors: kInvalidArgument for a block outside its
@@ -202,18 +202,18 @@ class Peer {
   // most once: after kNotFound, kPermissionDenied and kInvalidArgument nothing was changed; after
   // other errors the number may have changed. kUnimplemented: the owner's device has no atomics.
   Future<std::uint64_t> fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset, std::uint64_t add,
-                                  Nanos deadline = {});
+                                  Nanos timeout = {});
   Future<std::uint64_t> compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
-                                     std::uint64_t expected, std::uint64_t desired, Nanos deadline = {});
+                                     std::uint64_t expected, std::uint64_t desired, Nanos timeout = {});
 
   // Sends a message of any size; messages with one tag arrive in order. Copies the bytes. Done once
   // the peer's agent has the message.
-  Future<None> send(std::uint64_t tag, Bytes bytes, Nanos deadline = {});
+  Future<None> send(std::uint64_t tag, Bytes bytes, Nanos timeout = {});
   // Receives the next message with this tag. If the future is dropped or cancelled before its value
   // is taken, an arrived message returns to the front of its tag, for the next receive.
-  Future<Payload> recv(std::uint64_t tag, Nanos deadline = {});
+  Future<Payload> recv(std::uint64_t tag, Nanos timeout = {});
   // Like recv(), but the Delivery, too, returns the message if it is destroyed before its take().
-  Future<rpc::Delivery> recv_delivery(std::uint64_t tag, Nanos deadline = {});
+  Future<rpc::Delivery> recv_delivery(std::uint64_t tag, Nanos timeout = {});
 
   // Calls `service`.`method`. Arguments and result are any types that msgpack converts; call<void>
   // returns a Future<None>.
@@ -232,7 +232,7 @@ class Peer {
                                                       std::string_view method, const A&... args) {
     rpc::AttachedBody request = rpc::encode_attached_arguments(args...);
     request.into = std::move(options.into);
-    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.deadline),
+    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.timeout),
                                  rpc::method_label(service, method));
   }
   // Calls a method with a known C++ signature, and requires the server's method to match; see
@@ -244,18 +244,18 @@ class Peer {
   }
   // Calls with encoded arguments: a msgpack array in, the msgpack value of the result out.
   Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                           Nanos deadline = {});
+                           Nanos timeout = {});
   // Like call_raw(), with attachments, which extension values in the body refer to.
   Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
-                                Nanos deadline = {});
+                                Nanos timeout = {});
   // Calls a bytes method (rpc::Service::add_bytes) with `body` as its request, not encoded. The
   // reply is the handler's bytes, and starts at an address that is a multiple of 8.
   Future<Payload> call_bytes(std::string_view service, std::string_view method, ByteVector body,
-                             Nanos deadline = {}) {
-    return call_attached(service, method, {.body = std::move(body), .raw = true}, deadline);
+                             Nanos timeout = {}) {
+    return call_attached(service, method, {.body = std::move(body), .raw = true}, timeout);
   }
   // Calls without an answer. The future is done once the request has left; after that only the end
-  // of the connection can lose the request, within its deadline. With attachments lent from regions
+  // of the connection can lose the request, within its timeout. With attachments lent from regions
   // it is done once the peer has read them; their memory may change then. A refusal or failure at
   // the peer is counted and logged here.
   template <class... A>
@@ -267,18 +267,18 @@ class Peer {
     return with_signature(method.signature()).one_way(method.service(), method.name(), args...);
   }
   Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                           Nanos deadline = {}) {
-    return one_way_attached(service, method, {std::move(arguments)}, deadline);
+                           Nanos timeout = {}) {
+    return one_way_attached(service, method, {std::move(arguments)}, timeout);
   }
   Future<None> one_way_bytes(std::string_view service, std::string_view method, ByteVector body,
-                             Nanos deadline = {}) {
-    return one_way_attached(service, method, {.body = std::move(body), .raw = true}, deadline);
+                             Nanos timeout = {}) {
+    return one_way_attached(service, method, {.body = std::move(body), .raw = true}, timeout);
   }
   Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
-                                Nanos deadline = {});
+                                Nanos timeout = {});
   // Calls a streaming method (rpc/stream.h). The method reads `In`, writes `Out` (None: no messages
   // in that direction) and returns R. The stream ends when no message goes either way for its idle
-  // timeout. It has no deadline unless with_deadline() sets one, which bounds the whole stream.
+  // timeout. with_timeout() also limits the time of the whole stream; the agent's timeout does not.
   template <class In, class Out, class R = None, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
     auto [end, result] =
@@ -291,22 +291,21 @@ class Peer {
   std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view service,
                                                                          std::string_view method,
                                                                          ByteVector arguments, bool reads,
-                                                                         Nanos deadline = {}) {
-    return stream_attached(service, method, {std::move(arguments)}, reads, deadline);
+                                                                         Nanos timeout = {}) {
+    return stream_attached(service, method, {std::move(arguments)}, reads, timeout);
   }
   std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_attached(std::string_view service,
                                                                               std::string_view method,
                                                                               rpc::AttachedBody request,
-                                                                              bool reads,
-                                                                              Nanos deadline = {});
+                                                                              bool reads, Nanos timeout = {});
   // Lists the peer's services by name, with methods, parameters and results (rpc/reflection.h).
-  Future<std::vector<rpc::ServiceInfo>> services(Nanos deadline = {}) {
-    return with_deadline(span(deadline))
+  Future<std::vector<rpc::ServiceInfo>> services(Nanos timeout = {}) {
+    return with_timeout(span(timeout))
         .with_signature({})
         .call<std::vector<rpc::ServiceInfo>>(rpc::kReflectionService, "services");
   }
-  // Returns a Peer with another default deadline: peer.with_deadline(5s).call<int>(...).
-  [[nodiscard]] Peer with_deadline(Nanos deadline) const;
+  // Returns a Peer with another default timeout: peer.with_timeout(5s).call<int>(...).
+  [[nodiscard]] Peer with_timeout(Nanos timeout) const;
   // Returns a Peer whose streams have this idle timeout instead of the agent's; Nanos::max(): none.
   [[nodiscard]] Peer with_idle_timeout(Nanos idle_timeout) const;
   // Returns a Peer whose calls require the server's method to match `signature` (rpc/signature.h);
@@ -325,7 +324,7 @@ class Peer {
   // Returns a Peer whose calls, of every kind, pass `interceptor` after the interceptors of the
   // agent.
   [[nodiscard]] Peer with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
-  // Returns a Peer whose calls wait up to their deadline for an unreachable peer, instead of
+  // Returns a Peer whose calls wait up to their timeout for an unreachable peer, instead of
   // failing fast.
   [[nodiscard]] Peer wait_for_ready() const;
 
@@ -341,15 +340,15 @@ class Peer {
   Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
   template <class Call>
-  auto begin(std::shared_ptr<Call> call, Nanos deadline) const;
+  auto begin(std::shared_ptr<Call> call, Nanos timeout) const;
   template <class T>
-  Future<T> receive(std::uint64_t tag, Nanos deadline);
+  Future<T> receive(std::uint64_t tag, Nanos timeout);
   [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
-  [[nodiscard]] Nanos span(Nanos deadline) const { return deadline == Nanos::zero() ? deadline_ : deadline; }
+  [[nodiscard]] Nanos span(Nanos timeout) const { return timeout == Nanos::zero() ? timeout_ : timeout; }
 
   std::shared_ptr<PeerAgentImpl> agent_;
   std::string name_;
-  Nanos deadline_{};
+  Nanos timeout_{};
   Nanos idle_timeout_{};  // of streams; zero: the agent's default
   bool wait_for_ready_ = false;
   std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
@@ -382,7 +381,7 @@ class NotificationCredit {
   [[nodiscard]] HeldCredit hold();
   // Returns false for a peer of an earlier version, whose notifications share credits with its
   // calls, replies and messages: when all credits are held, all of these wait. A handler that
-  // meanwhile waits for an answer of that peer waits until its deadline.
+  // meanwhile waits for an answer of that peer waits for its whole timeout.
   [[nodiscard]] bool leaves_messages() const;
 
  private:
@@ -442,7 +441,7 @@ class PeerAgent {
   void add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor);
   void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor);
   // Refuses new requests, except to slime.Health, and waits for running handlers.
-  Status drain(Nanos bound);
+  Status drain(Nanos timeout);
   // Sets the handler of notifications; replaces an earlier handler. Without a handler notifications
   // are dropped. Thread: the loop, so be short.
   void on_imm(std::function<void(Peer, std::uint32_t)> handler);
@@ -464,9 +463,9 @@ class PeerAgent {
   // anything ran.
   bool poll(Nanos budget);
 
-  // Deregisters, refuses new work, finishes work in flight within `bound`, then closes every
+  // Deregisters, refuses new work, finishes work in flight within `timeout`, then closes every
   // connection and region: after it no peer touches the agent's memory. Idempotent.
-  Status close(Nanos bound = limits::kCloseBound);
+  Status close(Nanos timeout = limits::kCloseBound);
 
  private:
   explicit PeerAgent(std::shared_ptr<PeerAgentImpl> impl) : impl_(std::move(impl)) {}

@@ -59,7 +59,7 @@ Status PeerAgentOptions::validate() const {
   if (provider.empty()) return Status(Code::kInvalidArgument, "provider is empty; \"auto\" picks one");
   if (token.size() > limits::kTokenBytes)
     return Status(Code::kInvalidArgument, str("token is longer than ", limits::kTokenBytes, " bytes"));
-  if (deadline <= Nanos::zero()) return Status(Code::kInvalidArgument, "deadline must be positive");
+  if (timeout <= Nanos::zero()) return Status(Code::kInvalidArgument, "timeout must be positive");
   if (heartbeat < Nanos::zero()) return Status(Code::kInvalidArgument, "heartbeat must not be negative");
   if (max_connections == 0) return Status(Code::kInvalidArgument, "max_connections must be at least 1");
   if (streams.window == 0) return Status(Code::kInvalidArgument, "streams.window must be at least 1");

@@ -12,18 +12,18 @@ namespace slime {
 // Holds the current binding. A post in flight keeps the binding with which it was posted.
 struct PreparedBatch::State {
   State(std::shared_ptr<PeerAgentImpl> its_agent, std::string its_peer, Transfer its_transfer,
-        Nanos its_deadline, bool waits, std::shared_ptr<agent::BoundCopies> copies)
+        Nanos its_timeout, bool waits, std::shared_ptr<agent::BoundCopies> copies)
       : agent(std::move(its_agent)),
         peer(std::move(its_peer)),
         transfer(its_transfer),
-        deadline(its_deadline),
+        timeout(its_timeout),
         wait_for_ready(waits),
         bound(std::move(copies)) {}
 
   const std::shared_ptr<PeerAgentImpl> agent;
   const std::string peer;
   const Transfer transfer;
-  const Nanos deadline;
+  const Nanos timeout;
   const bool wait_for_ready;
 
   std::mutex mutex;
@@ -35,7 +35,7 @@ struct PreparedBatch::State {
   }
   Future<None> post(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
                     PostOptions options) {
-    if (options.deadline == Nanos::zero()) options.deadline = deadline;
+    if (options.timeout == Nanos::zero()) options.timeout = timeout;
     auto copies = now();
     if (blocks.empty() && kind != agent::OneSided::kWriteWithImm &&
         agent->starter().done_now(peer, transfer, *copies))
@@ -80,7 +80,7 @@ Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> cop
   if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
   auto bound = agent_->starter().bind(transfer, copies);
   if (!bound) return std::move(bound).error();
-  return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, deadline_,
+  return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, timeout_,
                                                               wait_for_ready_, *std::move(bound)));
 }
 

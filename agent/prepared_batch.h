@@ -43,18 +43,18 @@ struct BlockStrides {
   std::uint64_t length_bytes = 0;  // of each block
 };
 
-// Bounds the time of a post. A duration alone is the deadline: batch.post(5s).
+// Bounds the time of a post. A duration alone is the timeout: batch.post(5s).
 struct PostOptions {
   PostOptions() = default;
-  template <std::convertible_to<Nanos> Deadline>
-  PostOptions(Deadline its_deadline, Nanos its_stall = {}) : deadline(its_deadline), stall(its_stall) {}
+  template <std::convertible_to<Nanos> Timeout>
+  PostOptions(Timeout its_timeout, Nanos its_stall = {}) : timeout(its_timeout), stall(its_stall) {}
 
-  // Zero: the default of the Peer that made the batch. Nanos::max(): no deadline with a stall
+  // Zero: the default of the Peer that made the batch. Nanos::max(): no timeout with a stall
   // bound; without one, the transport's default from the time when the connection takes the post.
-  Nanos deadline{};
+  Nanos timeout{};
   // The stall bound; zero: none. A post ends with kDeadlineExceeded when it has had no connection
   // for this long, or when its connection has moved no bytes of this agent's one-sided operations
-  // for this long. A post that is on the wire then resets the connection, as at a deadline.
+  // for this long. A post that is on the wire then resets the connection, as after a timeout.
   Nanos stall{};
 };
 

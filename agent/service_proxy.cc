@@ -22,7 +22,7 @@ Status RetryPolicy::validate() const {
 Status ProxyOptions::validate() const {
   if (!key.empty() && policy != Balance::kSticky)
     return {Code::kInvalidArgument, "a key has a meaning for Balance::kSticky only"};
-  if (deadline < Nanos::zero()) return {Code::kInvalidArgument, "deadline must not be negative"};
+  if (timeout < Nanos::zero()) return {Code::kInvalidArgument, "timeout must not be negative"};
   return retry.validate();
 }
 
@@ -37,7 +37,7 @@ ServiceProxy::ServiceProxy(std::shared_ptr<agent::CallingAgent> agent,
 
 Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view service,
                                          std::string_view method, rpc::AttachedBody request,
-                                         Nanos deadline) const {
+                                         Nanos timeout) const {
   if (!agent_)
     return Future<rpc::Payload>::ready(
         Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
@@ -49,7 +49,7 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
         Status(Code::kInvalidArgument, str("service \"", service_,
                                            "\": this agent has no registry to find servers in: set ctrl_url, "
                                            "or call a peer"));
-  Nanos span = deadline == Nanos::zero() ? options_->deadline : deadline;
+  Nanos span = timeout == Nanos::zero() ? options_->timeout : timeout;
   if (span == Nanos::zero()) span = agent_->timeout;
   return std::make_shared<agent::ProxyCall>(
              agent_,
@@ -60,20 +60,19 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
 }
 
 Future<rpc::Payload> ServiceProxy::call_attached(std::string_view method, rpc::AttachedBody request,
-                                                 Nanos deadline) const {
-  return start(rpc::CallKind::kPlain, service_, method, std::move(request), deadline);
+                                                 Nanos timeout) const {
+  return start(rpc::CallKind::kPlain, service_, method, std::move(request), timeout);
 }
 
 Future<None> ServiceProxy::one_way_attached(std::string_view method, rpc::AttachedBody request,
-                                            Nanos deadline) const {
+                                            Nanos timeout) const {
   return rpc::decode_future<void>(
-      start(rpc::CallKind::kOneWay, service_, method, std::move(request), deadline));
+      start(rpc::CallKind::kOneWay, service_, method, std::move(request), timeout));
 }
 
-Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos deadline) const {
-  return rpc::decode_future<rpc::ServiceInfo>(
-      with_signature({}).start(rpc::CallKind::kPlain, rpc::kReflectionService, "service",
-                               {rpc::encode_arguments(service_)}, deadline));
+Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos timeout) const {
+  return rpc::decode_future<rpc::ServiceInfo>(with_signature({}).start(
+      rpc::CallKind::kPlain, rpc::kReflectionService, "service", {rpc::encode_arguments(service_)}, timeout));
 }
 
 ServiceProxy ServiceProxy::with_signature(const rpc::Signature& signature) const {
@@ -106,9 +105,9 @@ ServiceProxy ServiceProxy::with(ProxyOptions options) const {
   return out;
 }
 
-ServiceProxy ServiceProxy::with_deadline(Nanos deadline) const {
+ServiceProxy ServiceProxy::with_timeout(Nanos timeout) const {
   ProxyOptions options = options_ ? *options_ : ProxyOptions();
-  options.deadline = deadline;
+  options.timeout = timeout;
   return with(std::move(options));
 }
 

@@ -39,7 +39,7 @@ struct RetryPolicy {
   // Before the second one; doubled up to the maximum, each cut by up to half at random.
   Nanos backoff = std::chrono::milliseconds(20);
   Nanos backoff_max = std::chrono::seconds(1);
-  Nanos attempt_timeout{};  // of one attempt; zero: what is left of the call's deadline
+  Nanos attempt_timeout{};  // of one attempt; zero: what is left of the call's timeout
   [[nodiscard]] Status validate() const;
 };
 
@@ -52,13 +52,13 @@ struct ProxyOptions {
   // a call that may have been executed is never repeated.
   bool idempotent = false;
   RetryPolicy retry{};
-  Nanos deadline{};             // of calls that name none; zero: the agent's
-  bool wait_for_ready = false;  // calls wait for a server, up to their deadline, instead of failing fast
+  Nanos timeout{};              // of calls that name none; zero: the agent's
+  bool wait_for_ready = false;  // calls wait for a server, up to their timeout, instead of failing fast
   [[nodiscard]] Status validate() const;
 };
 
 // Calls a service at any server in the agent's scope. Each call goes to a live server; a call
-// that was certainly not executed goes to the next server, within the call's deadline. nanoctrl
+// that was certainly not executed goes to the next server, within the call's timeout. nanoctrl
 // lists the servers: asked on first use, then updated in the background. A server that failed
 // is avoided for a short while. A server that lets calls time out and answers none is ejected,
 // each time for longer. Cheap to copy; copies share the list. Thread: any.
@@ -75,30 +75,29 @@ class ServiceProxy {
     return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)),
                                  rpc::method_label(service_, method));
   }
-  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos deadline = {}) const {
-    return call_attached(method, {std::move(arguments)}, deadline);
+  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
+    return call_attached(method, {std::move(arguments)}, timeout);
   }
   Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
-                                     Nanos deadline = {}) const;
+                                     Nanos timeout = {}) const;
   // As Peer::call_bytes.
-  Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos deadline = {}) const {
-    return call_attached(method, {.body = std::move(body), .raw = true}, deadline);
+  Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
+    return call_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
-  Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos deadline = {}) const {
-    return one_way_attached(method, {.body = std::move(body), .raw = true}, deadline);
+  Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
+    return one_way_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
   // As Peer::one_way: done once it has left to a live server, and never sent twice.
   template <class... A>
   Future<None> one_way(std::string_view method, const A&... args) const {
     return one_way_attached(method, rpc::encode_attached_arguments(args...));
   }
-  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request,
-                                Nanos deadline = {}) const;
+  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request, Nanos timeout = {}) const;
   // Asks a live server to describe the service (rpc/reflection.h).
-  [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos deadline = {}) const;
+  [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos timeout = {}) const;
 
   // Return this proxy with other options.
-  [[nodiscard]] ServiceProxy with_deadline(Nanos deadline) const;
+  [[nodiscard]] ServiceProxy with_timeout(Nanos timeout) const;
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
@@ -123,7 +122,7 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
   [[nodiscard]] Future<rpc::Payload> start(rpc::CallKind kind, std::string_view service,
                                            std::string_view method, rpc::AttachedBody request,
-                                           Nanos deadline) const;
+                                           Nanos timeout) const;
 
   std::shared_ptr<agent::CallingAgent> agent_;
   std::shared_ptr<agent::ServerPool> servers_;

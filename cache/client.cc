@@ -54,7 +54,7 @@ class CacheClient::Impl {
   using Sink = UniqueFunction<Result<Target>(std::size_t index, std::uint64_t length)>;
 
   Impl(PeerAgent& agent, std::string_view server, const CacheClientOptions& options)
-      : peer_(agent.peer(server).with_deadline(options.deadline)),
+      : peer_(agent.peer(server).with_timeout(options.timeout)),
         options_(options),
         staging_(agent, std::max<std::size_t>(options.staging_buffers, 1),
                  std::max<std::size_t>(options.staging_buffer_bytes, limits::kMinSlabBytes)) {}
@@ -119,8 +119,8 @@ Result<RemoteRegion> CacheClient::Impl::arena(Direction direction) {
     const std::lock_guard lock(mutex_);
     if (known) return *known;
   }
-  auto region = peer_.region(direction == Direction::kWrite ? wire::kWriteRegion : wire::kReadRegion,
-                             options_.deadline);
+  auto region =
+      peer_.region(direction == Direction::kWrite ? wire::kWriteRegion : wire::kReadRegion, options_.timeout);
   if (!region) {
     if (region.error().code() != Code::kNotFound) return region;
     return Status(Code::kUnavailable, str(peer_.name(), " serves no cache"));
@@ -219,7 +219,7 @@ void CacheClient::Impl::put_group(std::string_view space, std::span<const PutIte
     haul.extents = std::move(*extents);
     haul.length = length;
   }
-  Transfer(peer_, staging_, options_.deadline).run(Direction::kWrite, arena, hauls);
+  Transfer(peer_, staging_, options_.timeout).run(Direction::kWrite, arena, hauls);
   for (const Haul& haul : hauls) {
     if (!haul.status.ok()) unused.push_back(haul.version);
   }
@@ -321,7 +321,7 @@ std::uint64_t CacheClient::Impl::get_group(std::string_view space, std::span<con
     hauls.push_back(std::move(*haul));
     of.push_back(k);
   }
-  Transfer(peer_, staging_, options_.deadline).run(Direction::kRead, arena, hauls);
+  Transfer(peer_, staging_, options_.timeout).run(Direction::kRead, arena, hauls);
   const Nanos took = steady_clock().now() - asked;
   tell("release", leases);
   for (std::size_t k = 0; k < hauls.size(); ++k) {

@@ -24,7 +24,7 @@ namespace slime::cache {
 
 struct CacheClientOptions {
   // of each step of a call: one request, or one piece of data
-  Nanos deadline = slime::limits::kOperationDeadline;
+  Nanos timeout = slime::limits::kOperationDeadline;
   // Buffers of registered memory, allocated as needed, for objects in memory that is not
   // registered. At least one buffer of 4 KiB. The size of a buffer also bounds one one-sided
   // operation.

@@ -213,7 +213,7 @@ Result<StoreStats> ask_stats(const Flags& flags, const std::string& address) {
   options.provider = flags.provider;
   auto agent = PeerAgent::start(std::move(options));
   if (!agent) return std::move(agent).error();
-  CacheClient client(**agent, address, {.deadline = to_nanos(flags.timeout_s)});
+  CacheClient client(**agent, address, {.timeout = to_nanos(flags.timeout_s)});
   return client.stats();
 }
 

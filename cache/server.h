@@ -47,7 +47,7 @@ class CacheServer {
 
   // Refuses new requests with kUnavailable, closes the regions and frees the memory: after it
   // returns no peer touches the memory. Drops all objects. Idempotent.
-  Status close(Nanos bound = slime::limits::kCloseBound);
+  Status close(Nanos timeout = slime::limits::kCloseBound);
 
  private:
   class State;

@@ -87,7 +87,7 @@ Transfer::Flight Transfer::load() {
 // tries again.
 bool Transfer::get_buffer(Flight& flight) {
   for (;;) {
-    auto buffer = staging_.acquire(in_flight_.empty() ? deadline_ : Nanos::zero());
+    auto buffer = staging_.acquire(in_flight_.empty() ? timeout_ : Nanos::zero());
     if (buffer) {
       flight.buffer.emplace(std::move(*buffer));
       return true;
@@ -118,7 +118,7 @@ void Transfer::post(Flight flight) {
     }
   }
   flight.done =
-      direction_ == Direction::kWrite ? peer_.write(copies, deadline_) : peer_.read(copies, deadline_);
+      direction_ == Direction::kWrite ? peer_.write(copies, timeout_) : peer_.read(copies, timeout_);
   in_flight_.push_back(std::move(flight));
   if (direction_ == Direction::kRead) return;
   // Computes the checksum while the bytes are on the wire: only the seal, which comes later, needs

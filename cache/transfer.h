@@ -80,8 +80,8 @@ struct Haul {
 class Transfer {
  public:
   enum class Direction : std::uint8_t { kWrite, kRead };
-  Transfer(Peer peer, StagingPool& staging, Nanos deadline)
-      : peer_(std::move(peer)), staging_(staging), deadline_(deadline) {}
+  Transfer(Peer peer, StagingPool& staging, Nanos timeout)
+      : peer_(std::move(peer)), staging_(staging), timeout_(timeout) {}
 
   void run(Direction direction, const RemoteRegion& arena, std::span<Haul> hauls);
 
@@ -109,7 +109,7 @@ class Transfer {
 
   Peer peer_;
   StagingPool& staging_;
-  const Nanos deadline_;
+  const Nanos timeout_;
   Direction direction_ = Direction::kWrite;
   const RemoteRegion* arena_ = nullptr;
   std::span<Haul> rest_;    // not, or not fully, loaded

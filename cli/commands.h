@@ -43,7 +43,7 @@ struct PeerOptions {
   std::string scope = "default";
   std::string token_file;  // of the peers' shared token; empty: $SLIME_TOKEN
   std::string provider = "auto";
-  double deadline_seconds = 30;
+  double timeout_seconds = 30;
 };
 
 struct CallOptions {

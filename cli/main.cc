@@ -59,7 +59,7 @@ void add_peer(Command& command, PeerOptions& options, const char* service_help) 
       .env("SLIME_PROVIDER")
       .one_of(PeerAgent::provider_names())
       .show_default();
-  command.option("--deadline", options.deadline_seconds, "seconds until the call fails").show_default();
+  command.option("--timeout", options.timeout_seconds, "seconds until the call fails").show_default();
 }
 
 // With --service there is no PEER: all words are one further to the left than they were taken for.

@@ -52,10 +52,10 @@ Result<std::string> shared_token(const std::string& file) {
 }  // namespace
 
 Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
-  if (!(options.deadline_seconds > 0) || options.deadline_seconds > 1e6) {
-    return Status(Code::kInvalidArgument, "--deadline must be more than 0 and at most 1000000 seconds");
+  if (!(options.timeout_seconds > 0) || options.timeout_seconds > 1e6) {
+    return Status(Code::kInvalidArgument, "--timeout must be more than 0 and at most 1000000 seconds");
   }
-  const Nanos deadline(std::llround(options.deadline_seconds * 1e9));
+  const Nanos timeout(std::llround(options.timeout_seconds * 1e9));
   std::signal(SIGINT, [](int) { g_interrupted = true; });
   std::signal(SIGTERM, [](int) { g_interrupted = true; });
   PeerAgentOptions out;
@@ -71,11 +71,11 @@ Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
   out.provider = options.provider;
   auto agent = PeerAgent::start(std::move(out));
   if (!agent) return agent.error();
-  return std::unique_ptr<OnePeer>(new OnePeer(*std::move(agent), options, deadline));
+  return std::unique_ptr<OnePeer>(new OnePeer(*std::move(agent), options, timeout));
 }
 
-OnePeer::OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos deadline)
-    : agent_(std::move(agent)), deadline_(deadline) {
+OnePeer::OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos timeout)
+    : agent_(std::move(agent)), timeout_(timeout) {
   if (options.peer.empty())
     proxy_ = agent_->proxy(options.service);
   else
@@ -88,29 +88,28 @@ OnePeer::~OnePeer() { agent_->close().ignore(); }
 bool OnePeer::interrupted() { return g_interrupted; }
 
 Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method,
-                                     rpc::AttachedBody body, Nanos deadline) {
-  if (proxy_) return wait_or_cancel(proxy_->call_attached(method, std::move(body), deadline));
-  return wait_or_cancel(peer_.call_attached(service, method, std::move(body), deadline));
+                                     rpc::AttachedBody body, Nanos timeout) {
+  if (proxy_) return wait_or_cancel(proxy_->call_attached(method, std::move(body), timeout));
+  return wait_or_cancel(peer_.call_attached(service, method, std::move(body), timeout));
 }
 
 Result<Payload> OnePeer::call(std::string_view service, std::string_view method, ByteVector body, bool raw) {
-  return call_within(service, method, {.body = std::move(body), .raw = raw}, deadline_);
+  return call_within(service, method, {.body = std::move(body), .raw = raw}, timeout_);
 }
 
-Result<std::vector<rpc::ServiceInfo>> OnePeer::services_within(Nanos deadline) {
+Result<std::vector<rpc::ServiceInfo>> OnePeer::services_within(Nanos timeout) {
   if (!proxy_)
-    return decode_list(call_within(rpc::kReflectionService, "services", {rpc::encode_arguments()}, deadline));
-  auto one = wait_or_cancel(proxy_->describe(deadline));
+    return decode_list(call_within(rpc::kReflectionService, "services", {rpc::encode_arguments()}, timeout));
+  auto one = wait_or_cancel(proxy_->describe(timeout));
   if (!one) return one.error();
   return std::vector<rpc::ServiceInfo>{*std::move(one)};
 }
 
-Result<std::vector<rpc::ServiceInfo>> OnePeer::services() { return services_within(deadline_); }
+Result<std::vector<rpc::ServiceInfo>> OnePeer::services() { return services_within(timeout_); }
 
 Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
   if (proxy_) return services();
-  const auto reply =
-      call_within(rpc::kReflectionService, "service", {rpc::encode_arguments(name)}, deadline_);
+  const auto reply = call_within(rpc::kReflectionService, "service", {rpc::encode_arguments(name)}, timeout_);
   if (!reply) return reply.error();
   auto one = rpc::decode_value<rpc::ServiceInfo>(reply->bytes());
   if (!one) return Status(Code::kCorrupt, str("the peer's service: ", one.error().text()));
@@ -119,7 +118,7 @@ Result<std::vector<rpc::ServiceInfo>> OnePeer::service(std::string_view name) {
 
 void OnePeer::suggest(std::string_view service, std::string_view method) {
   if (interrupted()) return;
-  const auto list = services_within(std::min(deadline_, kSuggestWithin));
+  const auto list = services_within(std::min(timeout_, kSuggestWithin));
   if (list) std::fprintf(stderr, "  %s\n", suggestion(*list, service, method).c_str());
 }
 

@@ -16,7 +16,7 @@ namespace slime::cli {
 // as long as the command. From open() on Ctrl-C ends the waits. Thread: one.
 class OnePeer {
  public:
-  // A peer if one is named, else any live server of the service. kInvalidArgument for a deadline that is
+  // A peer if one is named, else any live server of the service. kInvalidArgument for a timeout that is
   // none; errors of PeerAgent::start().
   static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
   ~OnePeer();
@@ -36,15 +36,15 @@ class OnePeer {
   static bool interrupted();
 
  private:
-  OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos deadline);
+  OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, Nanos timeout);
   Result<Payload> call_within(std::string_view service, std::string_view method, rpc::AttachedBody body,
-                              Nanos deadline);
-  Result<std::vector<rpc::ServiceInfo>> services_within(Nanos deadline);
+                              Nanos timeout);
+  Result<std::vector<rpc::ServiceInfo>> services_within(Nanos timeout);
 
   std::unique_ptr<PeerAgent> agent_;
   Peer peer_;
   std::optional<ServiceProxy> proxy_;  // instead of the peer
-  Nanos deadline_;
+  Nanos timeout_;
 };
 
 }  // namespace slime::cli

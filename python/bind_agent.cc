@@ -68,7 +68,7 @@ void bind_init(nb::class_<PyAgent>& agent) {
       "__init__",
       [](PyAgent* self, std::string name, std::string scope, std::string ctrl_url, std::string ctrl_token,
          std::string ctrl_ca_file, std::string listen, std::string advertise, std::string provider,
-         std::string token, bool insecure, Progress progress, double deadline, std::string kind,
+         std::string token, bool insecure, Progress progress, double timeout, std::string kind,
          std::optional<double> heartbeat, bool report_links, std::size_t max_connections,
          std::size_t stream_window, std::uint64_t stream_bytes, double stream_idle_timeout,
          nb::handle memory_bytes, nb::handle max_payload_bytes, std::optional<double> outage_tolerated) {
@@ -84,14 +84,14 @@ void bind_init(nb::class_<PyAgent>& agent) {
         options.token = std::move(token);
         options.insecure = insecure;
         options.progress = progress;
-        options.deadline = deadline_from(deadline);
+        options.timeout = timeout_or_default(timeout);
         options.kind = std::move(kind);
-        options.heartbeat = deadline_from(heartbeat);
+        options.heartbeat = timeout_or_default(heartbeat);
         options.report_links = report_links;
         options.max_connections = max_connections;
         options.streams = {.window = stream_window,
                            .window_bytes = stream_bytes,
-                           .idle_timeout = deadline_from(stream_idle_timeout)};
+                           .idle_timeout = timeout_or_default(stream_idle_timeout)};
         options.memory_bytes = unsigned_from(memory_bytes, "memory_bytes");
         options.max_payload_bytes = unsigned_from(max_payload_bytes, "max_payload_bytes");
         options.outage_tolerated = outage_from(outage_tolerated);
@@ -100,7 +100,7 @@ void bind_init(nb::class_<PyAgent>& agent) {
       nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
       nb::arg("ctrl_token") = "", nb::arg("ctrl_ca_file") = "", nb::arg("listen") = "127.0.0.1:0",
       nb::arg("advertise") = "", nb::arg("provider") = "auto", nb::arg("token") = "",
-      nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread, nb::arg("deadline") = 30.0,
+      nb::arg("insecure") = false, nb::arg("progress") = Progress::kThread, nb::arg("timeout") = 30.0,
       nb::arg("kind") = "", nb::arg("heartbeat") = nb::none(), nb::arg("report_links") = true,
       nb::arg("max_connections") = 1024, nb::arg("stream_window") = rpc::StreamOptions().window,
       nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes, nb::arg("stream_idle_timeout") = 30.0,
@@ -180,17 +180,18 @@ void bind_life(nb::class_<PyAgent>& agent) {
           "True if anything ran.")
       .def(
           "drain",
-          [](const PyAgent& self, double bound) {
+          [](const PyAgent& self, double timeout) {
             check(run_blocking(
-                [target = self.shared(), nanos = timeout_from(bound)] { return target->drain(nanos); }));
+                [target = self.shared(), nanos = timeout_from(timeout)] { return target->drain(nanos); }));
           },
-          nb::arg("bound"), "Refuses new requests, waits for those that run.")
+          nb::arg("timeout"), "Refuses new requests, waits for those that run.")
       .def("next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int] | None"),
            "Waits for a notification. Returns (peer, number), or None once the agent is closed.")
       .def(
           "start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for next_imm from now on.")
       .def(
-          "close_agent", [](PyAgent& self, double bound) { check(self.close(bound)); }, nb::arg("bound"));
+          "close_agent", [](PyAgent& self, double timeout) { check(self.close(timeout)); },
+          nb::arg("timeout"));
 }
 
 }  // namespace
@@ -247,9 +248,9 @@ std::shared_ptr<ImmQueue> PyAgent::imms() {
   return imms_;
 }
 
-Status PyAgent::close(double bound) {
+Status PyAgent::close(double timeout) {
   const Status status =
-      run_blocking([target = shared(), nanos = timeout_from(bound)] { return target->close(nanos); });
+      run_blocking([target = shared(), nanos = timeout_from(timeout)] { return target->close(nanos); });
   if (imms_) imms_->close();
   return status;
 }

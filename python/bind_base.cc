@@ -56,9 +56,9 @@ detail::Helpers& detail::helpers() {
   return all.get();
 }
 
-Nanos deadline_from(std::optional<double> seconds) {
+Nanos timeout_or_default(std::optional<double> seconds) {
   if (!seconds) return Nanos::zero();
-  if (!(*seconds > 0)) raise(Code::kInvalidArgument, "a deadline is a positive number of seconds, or None");
+  if (!(*seconds > 0)) raise(Code::kInvalidArgument, "a timeout is a positive number of seconds, or None");
   return std::max(timeout_from(seconds), Nanos(1));
 }
 

@@ -148,7 +148,7 @@ nb::list put_many(const PyCacheClient& self, std::string space, const nb::list& 
   if (names.size() != places.all().size()) raise(Code::kInvalidArgument, "as many keys as objects, please");
   std::vector<cache::PutItem> items;
   for (std::size_t i = 0; i < names.size(); ++i) items.push_back({names[i], source_of(places.all()[i])});
-  const cache::PutOptions options{.ttl = ttl ? deadline_from(ttl) : Nanos::zero(), .replace = replace};
+  const cache::PutOptions options{.ttl = ttl ? timeout_or_default(ttl) : Nanos::zero(), .replace = replace};
   std::vector<Status> statuses;
   run_to_its_end([&, client = self.shared()] { statuses = client->client.put_many(space, items, options); });
   nb::list out;
@@ -210,12 +210,12 @@ void bind_cache(nb::module_& m) {
       .def(
           "__init__",
           [](PyCacheClient* self, const PyAgent& agent, std::string_view server,
-             std::optional<double> deadline) {
+             std::optional<double> timeout) {
             cache::CacheClientOptions options;
-            if (deadline) options.deadline = deadline_from(deadline);
+            if (timeout) options.timeout = timeout_or_default(timeout);
             new (self) PyCacheClient(agent, server, options);
           },
-          nb::arg("agent"), nb::arg("server"), nb::arg("deadline") = nb::none())
+          nb::arg("agent"), nb::arg("server"), nb::arg("timeout") = nb::none())
       .def("put_places", &put_many, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"),
            nb::arg("ttl") = nb::none(), nb::arg("replace") = false)
       .def("get_bytes", &get_many, nb::arg("namespace"), nb::arg("keys"))

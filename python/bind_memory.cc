@@ -102,10 +102,11 @@ PyRegion::~PyRegion() {
   region_.reset();  // ends the registration if close() did not: may wait
 }
 
-void PyRegion::close(double bound) {
+void PyRegion::close(double timeout) {
   const std::shared_ptr<MemoryRegion> region = region_.shared();
   closed_ = true;
-  const Status status = run_blocking([region, bound = timeout_from(bound)] { return region->close(bound); });
+  const Status status =
+      run_blocking([region, nanos = timeout_from(timeout)] { return region->close(nanos); });
   if (exports_ == 0) pin_.release();
   check(status);
 }
@@ -171,7 +172,7 @@ void bind_memory(nb::module_& m) {
       .def_prop_ro("readonly", &PyRegion::readonly)
       .def_prop_ro("closed", &PyRegion::closed)
       .def(
-          "close", &PyRegion::close, nb::arg("bound") = 2.0,
+          "close", &PyRegion::close, nb::arg("timeout") = 2.0,
           "Ends the registration: once it returns no peer touches the memory. Idempotent. Memory that Slime\n"
           "made stays mapped until the last view of it is gone.")
       .def(

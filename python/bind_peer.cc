@@ -21,11 +21,10 @@ PyType_Slot kPeerSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPeer::tr
                             {Py_tp_clear, reinterpret_cast<void*>(&PyPeer::clear)},
                             {0, nullptr}};
 
-nb::object region(const PyPeer& self, std::string name, Seconds deadline) {
+nb::object region(const PyPeer& self, std::string name, Seconds timeout) {
   return nb::cast(
-      unwrap(run_blocking([peer = self.shared(), name = std::move(name), nanos = deadline_from(deadline)] {
-        return peer->region(name, nanos);
-      })));
+      unwrap(run_blocking([peer = self.shared(), name = std::move(name),
+                           nanos = timeout_or_default(timeout)] { return peer->region(name, nanos); })));
 }
 
 // The copies of one operation, and the Python list that keeps their regions.
@@ -39,47 +38,47 @@ struct Blocks {
   std::vector<Copy> copies;
 };
 
-nb::object read(const PyPeer& self, nb::handle list, Seconds deadline) {
+nb::object read(const PyPeer& self, nb::handle list, Seconds timeout) {
   Blocks blocks(list, true);
-  return make_transfer(self.peer().read(blocks.copies, deadline_from(deadline)), std::move(blocks.used),
+  return make_transfer(self.peer().read(blocks.copies, timeout_or_default(timeout)), std::move(blocks.used),
                        self.agent());
 }
 
-nb::object write(const PyPeer& self, nb::handle list, Seconds deadline) {
+nb::object write(const PyPeer& self, nb::handle list, Seconds timeout) {
   Blocks blocks(list, false);
-  return make_transfer(self.peer().write(blocks.copies, deadline_from(deadline)), std::move(blocks.used),
+  return make_transfer(self.peer().write(blocks.copies, timeout_or_default(timeout)), std::move(blocks.used),
                        self.agent());
 }
 
-nb::object write_with_imm(const PyPeer& self, nb::handle list, nb::handle imm, Seconds deadline) {
+nb::object write_with_imm(const PyPeer& self, nb::handle list, nb::handle imm, Seconds timeout) {
   Blocks blocks(list, false);
   const std::uint64_t number = unsigned_from(imm, "imm");
   if (number > UINT32_MAX) raise(Code::kInvalidArgument, "imm is above 2**32 - 1");
-  return make_transfer(
-      self.peer().write_with_imm(blocks.copies, static_cast<std::uint32_t>(number), deadline_from(deadline)),
-      std::move(blocks.used), self.agent());
+  return make_transfer(self.peer().write_with_imm(blocks.copies, static_cast<std::uint32_t>(number),
+                                                  timeout_or_default(timeout)),
+                       std::move(blocks.used), self.agent());
 }
 
 nb::object to_number(std::uint64_t& value) { return nb::int_(value); }
 
 nb::object fetch_add(const PyPeer& self, const RemoteRegion& remote, nb::handle offset, nb::handle add,
-                     Seconds deadline) {
+                     Seconds timeout) {
   const std::uint64_t at = unsigned_from(offset, "remote_offset");
-  return make_future(self.peer().fetch_add(remote, at, wrapped_from(add, "add"), deadline_from(deadline)),
+  return make_future(self.peer().fetch_add(remote, at, wrapped_from(add, "add"), timeout_or_default(timeout)),
                      self.agent(), &to_number);
 }
 
 nb::object compare_swap(const PyPeer& self, const RemoteRegion& remote, nb::handle offset,
-                        nb::handle expected, nb::handle desired, Seconds deadline) {
+                        nb::handle expected, nb::handle desired, Seconds timeout) {
   const std::uint64_t at = unsigned_from(offset, "remote_offset");
   return make_future(self.peer().compare_swap(remote, at, unsigned_from(expected, "expected"),
-                                              unsigned_from(desired, "desired"), deadline_from(deadline)),
+                                              unsigned_from(desired, "desired"), timeout_or_default(timeout)),
                      self.agent(), &to_number);
 }
 
-nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds deadline) {
+nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds timeout) {
   const std::uint64_t number = unsigned_from(tag, "tag");
-  const Nanos nanos = deadline_from(deadline);
+  const Nanos nanos = timeout_or_default(timeout);
   const PinnedMemory memory = PinnedMemory::of(bytes);
   Peer& peer = self.peer();
   Future<None> future;
@@ -90,18 +89,18 @@ nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds de
   return make_future(std::move(future), self.agent());
 }
 
-nb::object recv(const PyPeer& self, nb::handle tag, Seconds deadline) {
+nb::object recv(const PyPeer& self, nb::handle tag, Seconds timeout) {
   return make_future(
-      self.peer().recv_delivery(unsigned_from(tag, "tag"), deadline_from(deadline)), self.agent(),
+      self.peer().recv_delivery(unsigned_from(tag, "tag"), timeout_or_default(timeout)), self.agent(),
       [](rpc::Delivery& message) { return nb::bytes(message.bytes().data(), message.bytes().size()); });
 }
 
 nb::object call_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                    nb::handle arguments, Seconds deadline, nb::handle decode,
+                    nb::handle arguments, Seconds timeout, nb::handle decode,
                     const std::optional<PyMetadata>& metadata, bool timing, bool as_bytes) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
-  const Nanos nanos = deadline_from(deadline);
+  const Nanos nanos = timeout_or_default(timeout);
   if (!metadata && !timing) {
     return make_call_future(self.peer().call_attached(service, method, std::move(body), nanos), self.agent(),
                             decode, nullptr);
@@ -113,23 +112,23 @@ nb::object call_raw(const PyPeer& self, std::string_view service, std::string_vi
 }
 
 nb::object call_attached(const PyPeer& self, std::string_view service, std::string_view method,
-                         nb::handle arguments, PyAttachedBody& attached, Seconds deadline, nb::handle decode,
+                         nb::handle arguments, PyAttachedBody& attached, Seconds timeout, nb::handle decode,
                          const std::optional<PyMetadata>& metadata, bool timing) {
   rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_call_future(peer.call_attached(service, method, std::move(body), deadline_from(deadline)),
+  return make_call_future(peer.call_attached(service, method, std::move(body), timeout_or_default(timeout)),
                           self.agent(), decode, std::move(told));
 }
 
 nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                       nb::handle arguments, Seconds deadline, const std::optional<PyMetadata>& metadata,
+                       nb::handle arguments, Seconds timeout, const std::optional<PyMetadata>& metadata,
                        bool timing, PyAttachedBody* attached, bool as_bytes) {
   rpc::AttachedBody body = body_of(arguments, attached);
   body.raw = as_bytes;
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_future(peer.one_way_attached(service, method, std::move(body), deadline_from(deadline)),
+  return make_future(peer.one_way_attached(service, method, std::move(body), timeout_or_default(timeout)),
                      self.agent(), std::move(told), OnInterrupt::kCancel);
 }
 
@@ -138,21 +137,21 @@ void bind_operations(nb::class_<PyPeer>& peer) {
       "Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has "
       "ended.\n"
       "Bytes that are written must not change until the future is done.";
-  peer.def("read", &read, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
+  peer.def("read", &read, nb::arg("copies").none(), nb::arg("timeout") = nb::none(), copies_doc,
            nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
-                   "deadline: float | None = None) -> Future"))
-      .def("write", &write, nb::arg("copies").none(), nb::arg("deadline") = nb::none(), copies_doc,
+                   "timeout: float | None = None) -> Future"))
+      .def("write", &write, nb::arg("copies").none(), nb::arg("timeout") = nb::none(), copies_doc,
            nb::sig("def write(self, copies: Copy | collections.abc.Iterable[typing.Any], "
-                   "deadline: float | None = None) -> Future"))
+                   "timeout: float | None = None) -> Future"))
       .def("write_with_imm", &write_with_imm, nb::arg("copies").none(), nb::arg("imm"),
-           nb::arg("deadline") = nb::none(),
+           nb::arg("timeout") = nb::none(),
            nb::sig("def write_with_imm(self, copies: Copy | collections.abc.Iterable[typing.Any], imm: int, "
-                   "deadline: float | None = None) -> Future"),
+                   "timeout: float | None = None) -> Future"),
            "The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.")
       .def("fetch_add", &fetch_add, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("add"),
-           nb::arg("deadline") = nb::none(),
+           nb::arg("timeout") = nb::none(),
            nb::sig("def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, "
-                   "deadline: float | None = None) -> Future"),
+                   "timeout: float | None = None) -> Future"),
            "Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` "
            "subtracts),\n"
            "in one step among all atomics of all peers on it; not against the peer's own CPU. The future's "
@@ -161,23 +160,23 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "Rights.READ_WRITE.")
       .def(
           "compare_swap", &compare_swap, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("expected"),
-          nb::arg("desired"), nb::arg("deadline") = nb::none(),
+          nb::arg("desired"), nb::arg("timeout") = nb::none(),
           nb::sig(
               "def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, "
-              "deadline: float | None = None) -> Future"),
+              "timeout: float | None = None) -> Future"),
           "As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was\n"
           "either way.")
-      .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("deadline") = nb::none(),
-           nb::sig("def send(self, tag: int, bytes: typing.Any, deadline: float | None = None) -> Future"),
+      .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("timeout") = nb::none(),
+           nb::sig("def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future"),
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
-      .def("recv_future", &recv, nb::arg("tag"), nb::arg("deadline") = nb::none(),
-           nb::sig("def recv_future(self, tag: int, deadline: float | None = None) -> Future"),
+      .def("recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
+           nb::sig("def recv_future(self, tag: int, timeout: float | None = None) -> Future"),
            "Receives the next message with this tag (see slime.Peer.recv()).")
       .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
+           nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,
            nb::sig("def call_raw(self, service: str, method: str, arguments: typing.Any, "
-                   "deadline: float | None = None, "
+                   "timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, as_bytes: bool = False) -> Future"),
@@ -186,19 +185,19 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
            "tells\nwhere the time went. `as_bytes`: they are no msgpack, but for a method of bytes.")
       .def("call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
-           nb::arg("arguments").none(), nb::arg("attached"), nb::arg("deadline") = nb::none(),
+           nb::arg("arguments").none(), nb::arg("attached"), nb::arg("timeout") = nb::none(),
            nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
-                   "attached: AttachedBody, deadline: float | None = None, "
+                   "attached: AttachedBody, timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
            "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
       .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::arg("timeout") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
            nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
-                   "deadline: float | None = None, "
+                   "timeout: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
@@ -244,21 +243,21 @@ void bind_peer(nb::module_& m) {
           "agent", [](const PyPeer& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"))
       .def(
           "connect",
-          [](const PyPeer& self, Seconds deadline) {
-            return make_future(self.peer().connect(deadline_from(deadline)), self.agent());
+          [](const PyPeer& self, Seconds timeout) {
+            return make_future(self.peer().connect(timeout_or_default(timeout)), self.agent());
           },
-          nb::arg("deadline") = nb::none(),
-          nb::sig("def connect(self, deadline: float | None = None) -> Future"), "Connects now, for warm-up.")
-      .def("region", &region, nb::arg("name"), nb::arg("deadline") = nb::none(),
-           nb::sig("def region(self, name: str, deadline: float | None = None) -> RemoteRegion"),
+          nb::arg("timeout") = nb::none(),
+          nb::sig("def connect(self, timeout: float | None = None) -> Future"), "Connects now, for warm-up.")
+      .def("region", &region, nb::arg("name"), nb::arg("timeout") = nb::none(),
+           nb::sig("def region(self, name: str, timeout: float | None = None) -> RemoteRegion"),
            "Asks the peer for a region by its published name, and waits. Cached for the connection; after a\n"
            "reconnect ask again: the old one answers Aborted.")
       .def(
-          "with_deadline",
-          [](const PyPeer& self, double seconds) {
-            return PyPeer(self.peer().with_deadline(deadline_from(seconds)), self.agent());
+          "with_timeout",
+          [](const PyPeer& self, double timeout) {
+            return PyPeer(self.peer().with_timeout(timeout_or_default(timeout)), self.agent());
           },
-          nb::arg("seconds"), "Returns a Peer with another default deadline.")
+          nb::arg("timeout"), "Returns a Peer with another default timeout, in seconds.")
       .def(
           "with_signature",
           [](const PyPeer& self, std::string_view signature) {

@@ -131,10 +131,10 @@ PyBlockStrides make_strides(nb::handle local, nb::handle local_offset, nb::handl
 
 // --------------------------------------------------------------------------------------- the batch
 
-PostOptions post_options(std::optional<double> deadline, std::optional<double> stall) {
+PostOptions post_options(std::optional<double> timeout, std::optional<double> stall) {
   if (stall && !(*stall > 0))
     raise(Code::kInvalidArgument, "a stall bound is a positive number of seconds, or None");
-  return {deadline_from(deadline), deadline_from(stall)};
+  return {timeout_or_default(timeout), timeout_or_default(stall)};
 }
 
 // slime.PreparedBatch. Thread: holds the GIL.
@@ -147,14 +147,14 @@ class PyPreparedBatch {
 
   [[nodiscard]] PreparedBatch& batch() const { return *batch_; }
 
-  nb::object post(nb::handle blocks, std::optional<double> deadline, std::optional<double> stall) const {
-    const PostOptions options = post_options(deadline, stall);
+  nb::object post(nb::handle blocks, std::optional<double> timeout, std::optional<double> stall) const {
+    const PostOptions options = post_options(timeout, stall);
     return blocks.is_none() ? posted(batch().post(options))
                             : posted(batch().post(numbers_from<std::uint32_t>(blocks, "blocks"), options));
   }
-  nb::object post_with_imm(nb::handle imm, nb::handle blocks, std::optional<double> deadline,
+  nb::object post_with_imm(nb::handle imm, nb::handle blocks, std::optional<double> timeout,
                            std::optional<double> stall) const {
-    const PostOptions options = post_options(deadline, stall);
+    const PostOptions options = post_options(timeout, stall);
     const std::uint64_t number = unsigned_from(imm, "imm");
     if (number > UINT32_MAX) raise(Code::kInvalidArgument, "imm is above 2**32 - 1");
     const auto value = static_cast<std::uint32_t>(number);
@@ -292,18 +292,18 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
       "times. Posts may overlap; each is one operation, as peer.read() is. Keeps its local regions open.\n"
       "After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().")
       .def("post", &PyPreparedBatch::post, nb::arg("blocks").none() = nb::none(),
-           nb::arg("deadline") = nb::none(), nb::arg("stall") = nb::none(),
-           nb::sig("def post(self, blocks: typing.Any | None = None, deadline: float | None = None, "
+           nb::arg("timeout") = nb::none(), nb::arg("stall") = nb::none(),
+           nb::sig("def post(self, blocks: typing.Any | None = None, timeout: float | None = None, "
                    "stall: float | None = None) -> Future"),
            "Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is\n"
            "the first). Bytes that are written must not change until the future is done.\n"
            "`stall`: also ends with DeadlineExceeded when the connection moves no bytes of transfers for so\n"
-           "many seconds. With it, deadline=math.inf means no deadline.")
+           "many seconds. With it, timeout=math.inf means no timeout.")
       .def("post_with_imm", &PyPreparedBatch::post_with_imm, nb::arg("imm"),
-           nb::arg("blocks").none() = nb::none(), nb::arg("deadline") = nb::none(),
+           nb::arg("blocks").none() = nb::none(), nb::arg("timeout") = nb::none(),
            nb::arg("stall") = nb::none(),
            nb::sig("def post_with_imm(self, imm: int, blocks: typing.Any | None = None, "
-                   "deadline: float | None = None, stall: float | None = None) -> Future"),
+                   "timeout: float | None = None, stall: float | None = None) -> Future"),
            "As post(), of a batch that writes; then the peer's on_imm gets `imm` once.")
       .def("rebind", &PyPreparedBatch::rebind, nb::arg("remotes"),
            nb::sig("def rebind(self, remotes: collections.abc.Iterable[RemoteRegion]) -> None"),

@@ -52,10 +52,10 @@ Balance balance_from(std::string_view name) {
 }
 
 nb::object call_value(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
-                      std::optional<double> deadline) {
+                      std::optional<double> timeout) {
   rpc::AttachedBody request;
   if (!encode_value(arguments, request)) return nb::none();
-  const Nanos nanos = deadline_from(deadline);
+  const Nanos nanos = timeout_or_default(timeout);
   Future<Payload> future = request.attachments.empty()
                                ? self.proxy().call_raw(method, std::move(request.body), nanos)
                                : self.proxy().call_attached(method, std::move(request), nanos);
@@ -63,35 +63,35 @@ nb::object call_value(const PyServiceProxy& self, std::string_view method, const
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                    std::optional<double> deadline, nb::handle decode,
+                    std::optional<double> timeout, nb::handle decode,
                     const std::optional<PyMetadata>& metadata, bool timing, bool as_bytes) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_call_future(proxy.call_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
-                          decode, std::move(told));
+  return make_call_future(proxy.call_attached(method, std::move(body), timeout_or_default(timeout)),
+                          self.agent(), decode, std::move(told));
 }
 
 nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                         PyAttachedBody& attached, std::optional<double> deadline, nb::handle decode,
+                         PyAttachedBody& attached, std::optional<double> timeout, nb::handle decode,
                          const std::optional<PyMetadata>& metadata, bool timing) {
   rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_call_future(proxy.call_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
-                          decode, std::move(told));
+  return make_call_future(proxy.call_attached(method, std::move(body), timeout_or_default(timeout)),
+                          self.agent(), decode, std::move(told));
 }
 
 nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
-                       std::optional<double> deadline, const std::optional<PyMetadata>& metadata, bool timing,
+                       std::optional<double> timeout, const std::optional<PyMetadata>& metadata, bool timing,
                        PyAttachedBody* attached, bool as_bytes) {
   rpc::AttachedBody body = body_of(arguments, attached);
   body.raw = as_bytes;
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_future(proxy.one_way_attached(method, std::move(body), deadline_from(deadline)), self.agent(),
-                     std::move(told), OnInterrupt::kCancel);
+  return make_future(proxy.one_way_attached(method, std::move(body), timeout_or_default(timeout)),
+                     self.agent(), std::move(told), OnInterrupt::kCancel);
 }
 
 PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backoff, double backoff_max,
@@ -102,7 +102,7 @@ PyServiceProxy idempotent(const PyServiceProxy& self, int attempts, double backo
     raise(Code::kInvalidArgument, "backoff is from 0 to backoff_max");
   retry.backoff = timeout_from(backoff);
   retry.backoff_max = timeout_from(backoff_max);
-  retry.attempt_timeout = deadline_from(attempt_timeout);
+  retry.attempt_timeout = timeout_or_default(attempt_timeout);
   check(retry.validate());
   return {self.proxy().idempotent(retry), self.agent()};
 }
@@ -116,20 +116,20 @@ void bind_proxy(nb::module_& m) {
       .def(
           "__init__",
           [](PyServiceProxy* self, nb::handle agent, std::string_view service, std::string_view balance,
-             std::string key, std::optional<double> deadline, bool wait_for_ready) {
+             std::string key, std::optional<double> timeout, bool wait_for_ready) {
             ProxyOptions options;
             options.policy = balance_from(balance);
             options.key = std::move(key);
-            options.deadline = deadline_from(deadline);
+            options.timeout = timeout_or_default(timeout);
             options.wait_for_ready = wait_for_ready;
             check(options.validate());
             new (self) PyServiceProxy(nb::cast<PyAgent&>(agent).agent().proxy(service, std::move(options)),
                                       nb::borrow(agent));
           },
           nb::arg("agent"), nb::arg("service"), nb::arg("balance") = "least-in-flight", nb::arg("key") = "",
-          nb::arg("deadline") = nb::none(), nb::arg("wait_for_ready") = false,
+          nb::arg("timeout") = nb::none(), nb::arg("wait_for_ready") = false,
           nb::sig("def __init__(self, agent: PeerAgent, service: str, balance: str = \"least-in-flight\", "
-                  "key: str = \"\", deadline: float | None = None, wait_for_ready: bool = False) -> None"))
+                  "key: str = \"\", timeout: float | None = None, wait_for_ready: bool = False) -> None"))
       .def("idempotent", &idempotent, nb::arg("attempts"), nb::arg("backoff"), nb::arg("backoff_max"),
            nb::arg("attempt_timeout") = nb::none(),
            "This proxy, whose calls are repeated when they may have been executed.")
@@ -140,31 +140,31 @@ void bind_proxy(nb::module_& m) {
           },
           nb::arg("signature"), "Like Peer.with_signature().")
       .def("call_value", &call_value, nb::arg("method"), nb::arg("arguments"),
-           nb::arg("deadline") = nb::none(),
-           nb::sig("def call_value(self, method: str, arguments: tuple, deadline: float | None = None) "
+           nb::arg("timeout") = nb::none(),
+           nb::sig("def call_value(self, method: str, arguments: tuple, timeout: float | None = None) "
                    "-> Future | None"),
            "A call with values that need no Python to be encoded; None, and nothing was sent, for others.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
+           nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,
-           nb::sig("def call_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+           nb::sig("def call_raw(self, method: str, arguments: typing.Any, timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, as_bytes: bool = False) -> Future"),
            "As Peer.call_raw; the time is that of all attempts together.")
       .def("call_attached", &call_attached, nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("attached"), nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(),
+           nb::arg("attached"), nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(),
            nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::sig("def call_attached(self, method: str, arguments: typing.Any, attached: AttachedBody, "
-                   "deadline: float | None = None, "
+                   "timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
            "Like Peer.call_attached().")
       .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
+           nb::arg("timeout") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
-           nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, deadline: float | None = None, "
+           nb::sig("def one_way_raw(self, method: str, arguments: typing.Any, timeout: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),

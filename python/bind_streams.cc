@@ -19,15 +19,15 @@ PyType_Slot kStreamSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyStream
                               {0, nullptr}};
 
 nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_view method,
-                      nb::handle arguments, std::optional<double> deadline, nb::handle decode,
+                      nb::handle arguments, std::optional<double> timeout, nb::handle decode,
                       const std::optional<PyMetadata>& metadata, bool timing,
                       std::optional<double> idle_timeout) {
   const PinnedMemory memory = PinnedMemory::of(arguments);
   ByteVector body(memory.bytes().begin(), memory.bytes().end());
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  if (idle_timeout) peer = peer.with_idle_timeout(deadline_from(idle_timeout));
-  auto [end, result] = peer.stream_raw(service, method, std::move(body), true, deadline_from(deadline));
+  if (idle_timeout) peer = peer.with_idle_timeout(timeout_or_default(idle_timeout));
+  auto [end, result] = peer.stream_raw(service, method, std::move(body), true, timeout_or_default(timeout));
   PyStreamEnd stream(std::move(end), result, self.agent());
   return nb::make_tuple(std::move(stream),
                         make_call_future(std::move(result), self.agent(), decode, std::move(told)));
@@ -91,10 +91,10 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
       .def("drop", &PyStreamEnd::drop,
            "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
   peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
-           nb::arg("deadline") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
+           nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("idle_timeout") = nb::none(),
            nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "
-                   "deadline: float | None = None, "
+                   "timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]"),

@@ -8,10 +8,10 @@ namespace slime::python {
 namespace {
 
 nb::object call_value(const PyPeer& self, std::string_view service, std::string_view method,
-                      const nb::tuple& arguments, std::optional<double> deadline) {
+                      const nb::tuple& arguments, std::optional<double> timeout) {
   rpc::AttachedBody request;
   if (!encode_value(arguments, request)) return nb::none();
-  const Nanos nanos = deadline_from(deadline);
+  const Nanos nanos = timeout_or_default(timeout);
   Future<Payload> future = request.attachments.empty()
                                ? self.peer().call_raw(service, method, std::move(request.body), nanos)
                                : self.peer().call_attached(service, method, std::move(request), nanos);
@@ -30,9 +30,9 @@ nb::object ReplyValue::operator()(rpc::Payload& payload) {
 
 void bind_values(nb::module_& m) {
   m.def("call_value", &call_value, nb::arg("peer"), nb::arg("service"), nb::arg("method"),
-        nb::arg("arguments"), nb::arg("deadline") = nb::none(),
+        nb::arg("arguments"), nb::arg("timeout") = nb::none(),
         nb::sig("def call_value(peer: Peer, service: str, method: str, arguments: tuple, "
-                "deadline: float | None = None) -> Future | None"),
+                "timeout: float | None = None) -> Future | None"),
         "A call with values that need no Python to be encoded; None, and nothing was sent, for others.");
   m.def(
       "decode_value",

@@ -70,7 +70,7 @@ class ForkGuarded {
 
 // Converts Python's seconds. None is the agent's default; other values must be positive, or
 // InvalidArgument.
-Nanos deadline_from(std::optional<double> seconds);
+Nanos timeout_or_default(std::optional<double> seconds);
 // Converts Python's seconds. None waits without end; negative values are zero.
 Nanos timeout_from(std::optional<double> seconds);
 

@@ -49,7 +49,7 @@ class PyAgent {
   [[nodiscard]] Progress progress() const { return progress_; }
   // Returns the queue. The first call makes it and connects it to the agent.
   std::shared_ptr<ImmQueue> imms();
-  Status close(double bound);
+  Status close(double timeout);
 
  private:
   ForkGuarded<PeerAgent> agent_;

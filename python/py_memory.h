@@ -58,7 +58,7 @@ class PyRegion {
   [[nodiscard]] std::size_t length_bytes() const { return length_bytes_; }
   [[nodiscard]] bool readonly() const { return readonly_; }
   [[nodiscard]] bool closed() const { return closed_; }
-  void close(double bound);
+  void close(double timeout);
 
   static int get_buffer(PyObject* self, Py_buffer* view, int flags);
   static void release_buffer(PyObject* self, Py_buffer* view);

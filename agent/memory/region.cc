@@ -24,7 +24,7 @@ MemoryRegion::~MemoryRegion() { close().ignore(); }
 std::byte* MemoryRegion::data() const { return state_ ? state_->registrations.data() : nullptr; }
 std::uint64_t MemoryRegion::length_bytes() const { return state_ ? state_->registrations.length_bytes() : 0; }
 Rights MemoryRegion::rights() const { return state_ ? state_->registrations.rights() : Rights::kLocal; }
-Status MemoryRegion::close(Nanos bound) { return state_ ? state_->close(bound) : Status(); }
+Status MemoryRegion::close(Nanos timeout) { return state_ ? state_->close(timeout) : Status(); }
 
 // In a child of fork() the registration, its descriptors and its waiting threads belong to the
 // parent. The child has only a copy of the bookkeeping and must not deregister: the driver would do
@@ -35,7 +35,7 @@ MemoryRegion::State::~State() {
   static_cast<void>(new (std::nothrow) agent::Registrations(std::move(registrations)));
 }
 
-Status MemoryRegion::State::close(Nanos bound) {
+Status MemoryRegion::State::close(Nanos timeout) {
   if (guard.forked()) return guard.status();
   const bool first = !closing_.exchange(true, std::memory_order_acq_rel);
   if (first) {
@@ -43,7 +43,7 @@ Status MemoryRegion::State::close(Nanos bound) {
   }
   const std::lock_guard lock(
       close_mutex_);  // a second close() returns when the region is closed, like the first
-  return registrations.close(bound);
+  return registrations.close(timeout);
 }
 
 namespace agent {

@@ -38,7 +38,7 @@ Future<None> OperationStarter::post(const std::string& peer, OneSided kind,
   auto operation = std::make_shared<OneSidedOperation>(parts_.driver, kind, std::move(copies),
                                                        std::vector(blocks.begin(), blocks.end()), imm);
   operation->stall = options.stall;
-  return submit(peer, std::move(operation), options.deadline, wait_for_ready);
+  return submit(peer, std::move(operation), options.timeout, wait_for_ready);
 }
 
 bool OperationStarter::done_now(const std::string& peer, Transfer transfer, BoundCopies& copies) {

@@ -20,7 +20,7 @@ using slime::Result;
 using slime::Status;
 
 constexpr std::size_t kBytes = std::size_t{256} << 20;
-constexpr slime::Nanos kDeadline = std::chrono::seconds(60);
+constexpr slime::Nanos kTimeout = std::chrono::seconds(60);
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -56,17 +56,17 @@ Result<std::vector<double>> exchange(slime::PeerAgent& agent, const std::string&
   if (!local) return local.error();
   const slime::Copy whole[] = {{*local, 0, *remote, 0, remote->length_bytes()}};
 
-  if (auto filled = peer.call<void>("Worker", "fill", seed).wait(kDeadline); !filled) return filled.error();
+  if (auto filled = peer.call<void>("Worker", "fill", seed).wait(kTimeout); !filled) return filled.error();
   auto begin = std::chrono::steady_clock::now();
-  if (auto read = peer.read(whole, kDeadline).wait(); !read) return read.error();
+  if (auto read = peer.read(whole, kTimeout).wait(); !read) return read.error();
   const double read_seconds = seconds_since(begin);
   if (!check(*local, seed)) return Status(Code::kCorrupt, "the bytes read from " + other + " are wrong");
 
   fill(*local, seed + 1);
   begin = std::chrono::steady_clock::now();
-  if (auto written = peer.write(whole, kDeadline).wait(); !written) return written.error();
+  if (auto written = peer.write(whole, kTimeout).wait(); !written) return written.error();
   const double write_seconds = seconds_since(begin);
-  const auto right = peer.call<bool>("Worker", "check", seed + 1).wait(kDeadline);
+  const auto right = peer.call<bool>("Worker", "check", seed + 1).wait(kTimeout);
   if (!right) return right.error();
   if (!*right) return Status(Code::kCorrupt, "the bytes written to " + other + " are wrong there");
   return std::vector<double>{read_seconds, write_seconds};
@@ -80,7 +80,7 @@ Result<std::vector<double>> calls(slime::PeerAgent& agent, const std::string& ot
   std::vector<double> micros;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto sum = peer.call<std::int64_t>("Worker", "add", i, 1000).wait(kDeadline);
+    const auto sum = peer.call<std::int64_t>("Worker", "add", i, 1000).wait(kTimeout);
     micros.push_back(seconds_since(begin) * 1e6);
     if (!sum) return sum.error();
     if (*sum != i + 1000) return Status(Code::kCorrupt, "a wrong sum from " + other);

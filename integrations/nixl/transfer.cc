@@ -8,7 +8,7 @@
 namespace slime::nixl {
 namespace {
 
-constexpr Nanos kNoDeadline = Nanos::max();
+constexpr Nanos kNoTimeout = Nanos::max();
 
 bool inside(std::uintptr_t address, std::uint64_t length, std::uintptr_t base, std::uint64_t of) {
   return address >= base && address - base <= of && length <= of - (address - base);
@@ -108,8 +108,8 @@ Status TransferRequest::bind(const Remote::Regions& regions) {
 
 void TransferRequest::launch() {
   if (abandoned_.load(std::memory_order_relaxed)) return finish(Status(Code::kCancelled, "released"));
-  const Nanos deadline = bounds_.timeout == Nanos::zero() ? kNoDeadline : bounds_.timeout;
-  Future<None> moving = batch_.post(PostOptions(deadline, bounds_.stall));
+  const Nanos timeout = bounds_.timeout == Nanos::zero() ? kNoTimeout : bounds_.timeout;
+  Future<None> moving = batch_.post(PostOptions(timeout, bounds_.stall));
   {
     const std::lock_guard lock(mutex_);
     moving_ = moving;

@@ -45,7 +45,7 @@ class PeerAgent(_slime.PeerAgent):
     token: a secret shared by all agents, instead of the keys that nanoctrl hands to agents with a
         ctrl_token. insecure: allows listening beyond loopback without either.
     progress: Progress.THREAD; or Progress.CALLER: only wait() and poll() make progress.
-    deadline: default timeout of operations, in seconds; streams have an idle timeout instead.
+    timeout: default timeout of operations, in seconds; streams have an idle timeout instead.
     kind: services are found by it ("worker").
     heartbeat: interval in seconds; None: as the registry asks.
     report_links: heartbeats report the connections, their bytes and some counters to nanoctrl, for
@@ -76,7 +76,7 @@ class PeerAgent(_slime.PeerAgent):
         token: str = "",
         insecure: bool = False,
         progress: _slime.Progress = _slime.Progress.THREAD,
-        deadline: float = 30.0,
+        timeout: float = 30.0,
         kind: str = "",
         heartbeat: Optional[float] = None,
         report_links: bool = True,
@@ -100,7 +100,7 @@ class PeerAgent(_slime.PeerAgent):
             token=token,
             insecure=insecure,
             progress=progress,
-            deadline=deadline,
+            timeout=timeout,
             kind=kind,
             heartbeat=heartbeat,
             report_links=report_links,
@@ -277,8 +277,8 @@ class PeerAgent(_slime.PeerAgent):
 
     # ---- the end
 
-    def close(self, bound: float = 2.0) -> None:
-        """Deregisters, refuses new work, finishes operations in flight within `bound` seconds, and
+    def close(self, timeout: float = 2.0) -> None:
+        """Deregisters, refuses new work, finishes operations in flight within `timeout` seconds, and
         closes every connection and region: after it no peer touches our memory. Raises
         DeadlineExceeded, and still closes, if operations were cut off. A running handler goes on; its
         answer is dropped. Later calls, and calls in a forked child, do nothing."""
@@ -288,9 +288,9 @@ class PeerAgent(_slime.PeerAgent):
             if self._closed:
                 return
             self._closed = True
-        deadline = time.monotonic() + bound
+        deadline = time.monotonic() + timeout
         try:
-            self.close_agent(bound)
+            self.close_agent(timeout)
         finally:
             self._end_threads(deadline)
 

@@ -196,7 +196,7 @@ def _lent_as_it_is(value: Any) -> Any:
 
 
 def starter(
-    raw: Callable, attached: Callable, names: tuple, arguments: tuple, deadline: Optional[float], into: Any = None
+    raw: Callable, attached: Callable, names: tuple, arguments: tuple, timeout: Optional[float], into: Any = None
 ) -> Callable[[Optional[list], bool], _slime.Future]:
     """Returns start() for begin_call(): calls with `raw`, or with `attached` if the request has
     attachments or the reply's attachments have a destination."""
@@ -204,8 +204,8 @@ def starter(
     if into is not None:
         beside = into_of(into, beside)
     if beside is None:
-        return lambda entries, timed: raw(*names, body, deadline, unpack_reply, entries, timed)
-    return lambda entries, timed: attached(*names, body, beside, deadline, unpack_reply, entries, timed)
+        return lambda entries, timed: raw(*names, body, timeout, unpack_reply, entries, timed)
+    return lambda entries, timed: attached(*names, body, beside, timeout, unpack_reply, entries, timed)
 
 
 def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:

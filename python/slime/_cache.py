@@ -31,13 +31,13 @@ class CacheClient(_slime.CacheClient):
     can be put and receive objects: bytes, bytearray, NumPy arrays, MemoryRegions. Arrays from
     `agent.empty()` and regions are read and written in place; other memory is copied.
 
-    server: the cache's name or "host:port". deadline: seconds, for each step of a call.
+    server: the cache's name or "host:port". timeout: seconds, for each step of a call.
 
     A call that moves data raises KeyboardInterrupt only after its memory is no longer in use.
     """
 
-    def __init__(self, agent: _slime.PeerAgent, server: str = "cache:0", *, deadline: Optional[float] = None) -> None:
-        super().__init__(agent, server, deadline)
+    def __init__(self, agent: _slime.PeerAgent, server: str = "cache:0", *, timeout: Optional[float] = None) -> None:
+        super().__init__(agent, server, timeout)
 
     def put(
         self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False

@@ -16,24 +16,24 @@ class Peer(_slime.Peer):
     """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, and again after a
     break.
 
-    Cheap to make and copy; any thread. Deadlines are in seconds; None is the agent's default.
+    Cheap to make and copy; any thread. Timeouts are in seconds; None is the agent's default.
     """
 
     _metadata: Dict[str, str] = {}
     _optional: FrozenSet[str] = frozenset()
     _timing = False
 
-    def recv(self, tag: int, deadline: Optional[float] = None) -> Receive:
+    def recv(self, tag: int, timeout: Optional[float] = None) -> Receive:
         """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or
         ended by asyncio.wait_for returns its message to the front of the tag."""
-        return Receive(self.recv_future(tag, deadline))
+        return Receive(self.recv_future(tag, timeout))
 
     def call(
         self,
         service: str,
         method: str,
         *arguments: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
         into: Any = None,
@@ -48,10 +48,10 @@ class Peer(_slime.Peer):
         if into is None and not metadata and not (timing or self._timing or self._metadata):
             # Most calls have none of these; C++ sends them alone.
             if not self.agent.client_interceptors:
-                future = _slime.call_value(self, service, method, arguments, deadline)
+                future = _slime.call_value(self, service, method, arguments, timeout)
                 if future is not None:
                     return future
-        begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, deadline, into)
+        begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, timeout, into)
         return _interceptors.begin_call(self, "call", (service, method), begin, metadata, timing)
 
     def call_bytes(
@@ -59,7 +59,7 @@ class Peer(_slime.Peer):
         service: str,
         method: str,
         body: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> _slime.Future:
@@ -67,7 +67,7 @@ class Peer(_slime.Peer):
         future's value is a memoryview of the answer."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.call_raw(service, method, body, deadline, memoryview, entries, timed, as_bytes=True)
+            return self.call_raw(service, method, body, timeout, memoryview, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "call", (service, method), start, metadata, timing)
 
@@ -76,7 +76,7 @@ class Peer(_slime.Peer):
         service: str,
         method: str,
         *arguments: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future:
         """Calls without an answer. The future is done once the request has left and the peer has read
@@ -85,7 +85,7 @@ class Peer(_slime.Peer):
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.one_way_raw(service, method, body, deadline, entries, timed, beside)
+            return self.one_way_raw(service, method, body, timeout, entries, timed, beside)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
@@ -94,13 +94,13 @@ class Peer(_slime.Peer):
         service: str,
         method: str,
         body: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future:
         """Like one_way(), for a raw method: see call_bytes()."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.one_way_raw(service, method, body, deadline, entries, timed, as_bytes=True)
+            return self.one_way_raw(service, method, body, timeout, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
@@ -109,7 +109,7 @@ class Peer(_slime.Peer):
         service: str,
         method: str,
         *arguments: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         idle_timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
@@ -118,9 +118,9 @@ class Peer(_slime.Peer):
 
         idle_timeout: seconds without a message after which the stream ends; None: the agent's
             stream_idle_timeout; float("inf"): never.
-        deadline: seconds for the whole stream; None: no deadline.
+        timeout: seconds for the whole stream; None: no limit.
         timing: slime.timing_of(stream) measures the whole stream."""
-        bounds = (deadline, idle_timeout)
+        bounds = (timeout, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
     def async_stream(
@@ -128,32 +128,32 @@ class Peer(_slime.Peer):
         service: str,
         method: str,
         *arguments: Any,
-        deadline: Optional[float] = None,
+        timeout: Optional[float] = None,
         idle_timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> AsyncStream:
         """Like stream(): `async for message in stream`, `await stream.write(x)`, `await
         stream.finish()`."""
-        bounds = (deadline, idle_timeout)
+        bounds = (timeout, idle_timeout)
         return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
-        """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout` is each call's deadline."""
+        """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout`: seconds for each call; None: the peer's default."""
         return Proxy(self, service, timeout)
 
     def async_proxy(self, service: str, timeout: Optional[float] = None) -> AsyncProxy:
         """`await peer.async_proxy("Calc").add(1, 2)`."""
         return AsyncProxy(self, service, timeout)
 
-    def services(self, deadline: Optional[float] = None) -> list:
+    def services(self, timeout: Optional[float] = None) -> list:
         """Asks the peer for its services, and waits. Returns a list of {"name", "methods": [{"name",
         "parameters": [{"name", "type", "optional", "rest"}], "result", "doc", "reads", "writes"}]}."""
-        return self.with_signature("").call("slime.Reflection", "services", deadline=deadline).wait()
+        return self.with_signature("").call("slime.Reflection", "services", timeout=timeout).wait()
 
-    def with_deadline(self, seconds: float) -> Peer:
-        """Returns a Peer with another default deadline."""
-        return self._like(super().with_deadline(seconds))
+    def with_timeout(self, timeout: float) -> Peer:
+        """Returns a Peer with another default timeout, in seconds."""
+        return self._like(super().with_timeout(timeout))
 
     def wait_for_ready(self) -> Peer:
         """Returns a Peer whose operations wait for an unreachable peer instead of failing fast."""
@@ -178,10 +178,10 @@ class Peer(_slime.Peer):
         out._timing = True
         return out
 
-    def health(self, service: str = "", deadline: Optional[float] = None) -> str:
+    def health(self, service: str = "", timeout: Optional[float] = None) -> str:
         """Asks the peer for the state of a service, or of the whole peer, and waits. Returns
         "serving", "draining" or "unknown"."""
-        return self.with_signature("").call("slime.Health", "check", service, deadline=deadline).wait()
+        return self.with_signature("").call("slime.Health", "check", service, timeout=timeout).wait()
 
     def _like(self, peer: _slime.Peer) -> Peer:
         out = Peer(peer)
@@ -243,17 +243,17 @@ class Proxy:
         self._start_one_way(method, arguments).wait()
 
     def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
-        return self._peer.one_way(self._service, method, *arguments, deadline=self._timeout)
+        return self._peer.one_way(self._service, method, *arguments, timeout=self._timeout)
 
     def _call_bytes(self, method: str, body: Any) -> Any:
-        return self._peer.call_bytes(self._service, method, body, deadline=self._timeout).wait()
+        return self._peer.call_bytes(self._service, method, body, timeout=self._timeout).wait()
 
     def _open(self, method: str, arguments: tuple) -> Any:
         bounds = (self._timeout, None)
         return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, bounds)
 
     def _start(self, method: str, arguments: tuple) -> _slime.Future:
-        return self._peer.call(self._service, method, *arguments, deadline=self._timeout)
+        return self._peer.call(self._service, method, *arguments, timeout=self._timeout)
 
 
 class AsyncProxy(Proxy):
@@ -268,7 +268,7 @@ class AsyncProxy(Proxy):
         return AsyncOneWay(self._start_one_way(method, arguments))
 
     def _call_bytes(self, method: str, body: Any) -> Any:
-        return AsyncCall(self._peer.call_bytes(self._service, method, body, deadline=self._timeout))
+        return AsyncCall(self._peer.call_bytes(self._service, method, body, timeout=self._timeout))
 
 
 class _Method:

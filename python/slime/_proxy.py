@@ -63,20 +63,20 @@ class AnyServer:
         out._again = self._again.with_signature(signature)
         return out
 
-    def call(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+    def call(self, service: str, method: str, *arguments: Any, timeout: Optional[float] = None) -> _slime.Future:
         proxy = self._repeating(method)
         if not (self._metadata or self._timing or self.agent.client_interceptors):
-            future = proxy.call_value(method, arguments, deadline)
+            future = proxy.call_value(method, arguments, timeout)
             if future is not None:
                 return future
-        begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, deadline)
+        begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, timeout)
         return _interceptors.begin_call(self, "call", (service, method), begin)
 
-    def call_bytes(self, service: str, method: str, body: Any, deadline: Optional[float] = None) -> _slime.Future:
+    def call_bytes(self, service: str, method: str, body: Any, timeout: Optional[float] = None) -> _slime.Future:
         proxy = self._repeating(method)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return proxy.call_raw(method, body, deadline, memoryview, entries, timed, as_bytes=True)
+            return proxy.call_raw(method, body, timeout, memoryview, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "call", (service, method), start)
 
@@ -84,10 +84,10 @@ class AnyServer:
         again = self._idempotent is None or method in self._idempotent
         return self._again if again else self._once
 
-    def one_way(self, service: str, method: str, *arguments: Any, deadline: Optional[float] = None) -> _slime.Future:
+    def one_way(self, service: str, method: str, *arguments: Any, timeout: Optional[float] = None) -> _slime.Future:
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self._once.one_way_raw(method, body, deadline, entries, timed, beside)
+            return self._once.one_way_raw(method, body, timeout, entries, timed, beside)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start)

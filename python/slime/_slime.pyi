@@ -176,7 +176,7 @@ class MemoryRegion:
     @property
     def closed(self) -> bool: ...
 
-    def close(self, bound: float = 2.0) -> None:
+    def close(self, timeout: float = 2.0) -> None:
         """
         Ends the registration: once it returns no peer touches the memory. Idempotent. Memory that Slime
         made stays mapped until the last view of it is gone.
@@ -246,7 +246,7 @@ class Progress(enum.Enum):
 class PeerAgent:
     """See slime.PeerAgent."""
 
-    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, deadline: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864, stream_idle_timeout: float = 30.0, memory_bytes: object = 10737418240, max_payload_bytes: object = 68719476736, outage_tolerated: float | None = None) -> None: ...
+    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, timeout: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864, stream_idle_timeout: float = 30.0, memory_bytes: object = 10737418240, max_payload_bytes: object = 68719476736, outage_tolerated: float | None = None) -> None: ...
 
     @property
     def name(self) -> str: ...
@@ -296,7 +296,7 @@ class PeerAgent:
         True if anything ran.
         """
 
-    def drain(self, bound: float) -> None:
+    def drain(self, timeout: float) -> None:
         """Refuses new requests, waits for those that run."""
 
     def next_imm(self) -> tuple[Peer, int] | None:
@@ -307,7 +307,7 @@ class PeerAgent:
     def start_imms(self) -> None:
         """Keeps notifications for next_imm from now on."""
 
-    def close_agent(self, bound: float) -> None: ...
+    def close_agent(self, timeout: float) -> None: ...
 
     def serve_raw(self, service: Service) -> None: ...
 
@@ -328,17 +328,17 @@ class Peer:
     @property
     def agent(self) -> PeerAgent: ...
 
-    def connect(self, deadline: float | None = None) -> Future:
+    def connect(self, timeout: float | None = None) -> Future:
         """Connects now, for warm-up."""
 
-    def region(self, name: str, deadline: float | None = None) -> RemoteRegion:
+    def region(self, name: str, timeout: float | None = None) -> RemoteRegion:
         """
         Asks the peer for a region by its published name, and waits. Cached for the connection; after a
         reconnect ask again: the old one answers Aborted.
         """
 
-    def with_deadline(self, seconds: float) -> Peer:
-        """Returns a Peer with another default deadline."""
+    def with_timeout(self, timeout: float) -> Peer:
+        """Returns a Peer with another default timeout, in seconds."""
 
     def with_signature(self, signature: str) -> Peer:
         """This peer, for calls of one method, which is taken for this."""
@@ -353,57 +353,57 @@ class Peer:
 
     def info_json(self) -> str: ...
 
-    def read(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
+    def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future:
         """
         Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
         Bytes that are written must not change until the future is done.
         """
 
-    def write(self, copies: Copy | Iterable[Any], deadline: float | None = None) -> Future:
+    def write(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future:
         """
         Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
         Bytes that are written must not change until the future is done.
         """
 
-    def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, deadline: float | None = None) -> Future:
+    def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, timeout: float | None = None) -> Future:
         """
         The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
         """
 
-    def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, deadline: float | None = None) -> Future:
+    def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, timeout: float | None = None) -> Future:
         """
         Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` subtracts),
         in one step among all atomics of all peers on it; not against the peer's own CPU. The future's value is
         the number as it was. It must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
         """
 
-    def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, deadline: float | None = None) -> Future:
+    def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, timeout: float | None = None) -> Future:
         """
         As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was
         either way.
         """
 
-    def send(self, tag: int, bytes: Any, deadline: float | None = None) -> Future:
+    def send(self, tag: int, bytes: Any, timeout: float | None = None) -> Future:
         """
         A message of any size, in order by tag; copied. Done once the peer's agent has it.
         """
 
-    def recv_future(self, tag: int, deadline: float | None = None) -> Future:
+    def recv_future(self, tag: int, timeout: float | None = None) -> Future:
         """Receives the next message with this tag (see slime.Peer.recv())."""
 
-    def call_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
+    def call_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """
         Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
         `metadata` has keys, values, and whether the call may be made without; with `timing` the future tells
         where the time went. `as_bytes`: they are no msgpack, but for a method of bytes.
         """
 
-    def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """
         As call_raw, with what goes beside the arguments, and memory for what comes beside the result.
         """
 
-    def one_way_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
+    def one_way_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """
         Calls without an answer, with an encoded msgpack array; done once the request has left. `metadata`,
         `timing` and `as_bytes` as in call_raw(); the timing ends when the request has left.
@@ -415,7 +415,7 @@ class Peer:
         name the first wrong block.
         """
 
-    def stream_raw(self, service: str, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
+    def stream_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
         """
         Calls a method that streams with an encoded msgpack array of the arguments: this side of the
         stream, and the result, which is decode(Payload), or the Payload.
@@ -460,15 +460,15 @@ class PreparedBatch:
     After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().
     """
 
-    def post(self, blocks: Any | None = None, deadline: float | None = None, stall: float | None = None) -> Future:
+    def post(self, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future:
         """
         Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is
         the first). Bytes that are written must not change until the future is done.
         `stall`: also ends with DeadlineExceeded when the connection moves no bytes of transfers for so
-        many seconds. With it, deadline=math.inf means no deadline.
+        many seconds. With it, timeout=math.inf means no timeout.
         """
 
-    def post_with_imm(self, imm: int, blocks: Any | None = None, deadline: float | None = None, stall: float | None = None) -> Future:
+    def post_with_imm(self, imm: int, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future:
         """
         As post(), of a batch that writes; then the peer's on_imm gets `imm` once.
         """
@@ -522,7 +522,7 @@ class ServiceProxy:
     Calls any server of a service in the agent's scope. See slime.PeerAgent.proxy().
     """
 
-    def __init__(self, agent: PeerAgent, service: str, balance: str = "least-in-flight", key: str = "", deadline: float | None = None, wait_for_ready: bool = False) -> None: ...
+    def __init__(self, agent: PeerAgent, service: str, balance: str = "least-in-flight", key: str = "", timeout: float | None = None, wait_for_ready: bool = False) -> None: ...
 
     def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
         """This proxy, whose calls are repeated when they may have been executed."""
@@ -530,18 +530,18 @@ class ServiceProxy:
     def with_signature(self, signature: str) -> ServiceProxy:
         """Like Peer.with_signature()."""
 
-    def call_value(self, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
+    def call_value(self, method: str, arguments: tuple, timeout: float | None = None) -> Future | None:
         """
         A call with values that need no Python to be encoded; None, and nothing was sent, for others.
         """
 
-    def call_raw(self, method: str, arguments: Any, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
+    def call_raw(self, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """As Peer.call_raw; the time is that of all attempts together."""
 
-    def call_attached(self, method: str, arguments: Any, attached: AttachedBody, deadline: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
+    def call_attached(self, method: str, arguments: Any, attached: AttachedBody, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
         """Like Peer.call_attached()."""
 
-    def one_way_raw(self, method: str, arguments: Any, deadline: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
+    def one_way_raw(self, method: str, arguments: Any, timeout: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
         """Like Peer.one_way_raw()."""
 
 def dump() -> str:
@@ -709,7 +709,7 @@ class Attachment:
 
     def __repr__(self) -> str: ...
 
-def call_value(peer: Peer, service: str, method: str, arguments: tuple, deadline: float | None = None) -> Future | None:
+def call_value(peer: Peer, service: str, method: str, arguments: tuple, timeout: float | None = None) -> Future | None:
     """
     A call with values that need no Python to be encoded; None, and nothing was sent, for others.
     """
@@ -722,7 +722,7 @@ def decode_value(payload: Payload) -> Any:
 class CacheClient:
     """A client of one cache."""
 
-    def __init__(self, agent: PeerAgent, server: str, deadline: float | None = None) -> None: ...
+    def __init__(self, agent: PeerAgent, server: str, timeout: float | None = None) -> None: ...
 
     def put_places(self, namespace: str, keys: list, places: list, ttl: float | None = None, replace: bool = False) -> list: ...
 

@@ -218,16 +218,16 @@ def open_stream(
     metadata: Optional[Mapping[str, str]] = None,
     timing: bool = False,
 ) -> Any:
-    """Opens a stream of class `kind` (Stream or AsyncStream). bounds: (deadline, idle timeout)."""
+    """Opens a stream of class `kind` (Stream or AsyncStream). bounds: (timeout, idle timeout)."""
     if not isinstance(peer, _slime.Peer):
         raise Unimplemented("a stream goes to one peer: peer.proxy(), not agent.proxy()")
     body = _codec.pack(arguments)
     ends = []
 
     def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-        deadline, idle_timeout = bounds
+        timeout, idle_timeout = bounds
         end, result = peer.stream_raw(
-            *names, body, deadline, _attachments.unpack_reply, entries, timed, idle_timeout
+            *names, body, timeout, _attachments.unpack_reply, entries, timed, idle_timeout
         )
         ends.append(end)
         return result

@@ -67,7 +67,7 @@ std::unique_ptr<PeerAgent> start(const std::string& provider, const std::string&
   PeerAgentOptions options;
   options.name = name;
   options.provider = provider;
-  options.deadline = kBound;
+  options.timeout = kBound;
   return take(PeerAgent::start(std::move(options)));
 }
 
@@ -161,7 +161,7 @@ int attachment(Caller& caller, std::int64_t mib) {
   for (std::size_t at = 0; at < size; ++at) (*from)[at] = byte_of(at >> 20, at);
   ByteVector to(size);
   CallOptions options;
-  options.deadline = kBound;
+  options.timeout = kBound;
   options.into.emplace_back(MutableBytes(to));
   const auto began = steady_clock().now();
   const auto back =

@@ -88,7 +88,7 @@ TEST_CASE("a peer that takes connections and says nothing: the deadline ends the
   auto agent = start("a");
   const auto before = std::chrono::steady_clock::now();
   const auto result =
-      agent->peer(silent.address()).with_deadline(milliseconds(150)).call<int>("s", "m").wait(kSoon);
+      agent->peer(silent.address()).with_timeout(milliseconds(150)).call<int>("s", "m").wait(kSoon);
   CHECK(code_of(result) == Code::kDeadlineExceeded);
   CHECK(result.status().text().find("handshaking") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - before < patient(seconds(2)));
@@ -285,7 +285,7 @@ TEST_CASE("options that cannot work are refused with their name") {
   CHECK(refused({.ctrl_url = "gopher://x"}).find("ctrl_url") != std::string::npos);
   CHECK(refused({.provider = "verbs-of-the-future"}).find("not_found") == 0);
   CHECK(refused({.provider = "sim"}).find("unimplemented: provider sim: ") == 0);  // one process only
-  CHECK(refused({.deadline = Nanos(-1)}).find("deadline") != std::string::npos);
+  CHECK(refused({.timeout = Nanos(-1)}).find("timeout") != std::string::npos);
   CHECK(refused({.max_connections = 0}).find("max_connections") != std::string::npos);
 }
 

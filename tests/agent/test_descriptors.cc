@@ -28,21 +28,21 @@ bool is_answer_to_want(Code code) {
 
 // Starts an agent, allocates memory, connects, reads the peer's region, and sends a large body there and
 // back.
-Outcome try_all(const std::string& address, Nanos deadline) {
+Outcome try_all(const std::string& address, Nanos timeout) {
   PeerAgentOptions options;
   options.provider = provider();
   auto agent = PeerAgent::start(std::move(options));
   if (!agent) return {"start", agent.status()};
   auto local = (*agent)->allocate(kBytes, Rights::kReadWrite);
   if (!local) return {"allocate", local.status()};
-  Peer peer = (*agent)->peer(address).with_deadline(deadline);
+  Peer peer = (*agent)->peer(address).with_timeout(timeout);
   if (auto connected = peer.connect().wait(); !connected) return {"connect", connected.status()};
-  const auto remote = peer.region("memory", deadline);
+  const auto remote = peer.region("memory", timeout);
   if (!remote) return {"region", remote.status()};
   const Copy copy[] = {{*local, 0, *remote, 0, kBytes}};
   if (auto read = peer.read(copy).wait(); !read) return {"read", read.status()};
   if (local->bytes()[kBytes - 1] != std::byte{7}) return {"compare", Status(Code::kCorrupt, "other bytes")};
-  const auto same = peer.call_bytes("bytes", "same", ByteVector(kBytes, std::byte{3}), deadline).wait();
+  const auto same = peer.call_bytes("bytes", "same", ByteVector(kBytes, std::byte{3}), timeout).wait();
   if (!same) return {"call", same.status()};
   if (same->bytes().size() != kBytes) return {"compare", Status(Code::kCorrupt, "another size")};
   return {};

@@ -58,7 +58,7 @@ TEST_CASE("what has not ended is listed, the oldest first, with its age and what
   rpc::Service service = held.service(rpc::Run::kPool);
   REQUIRE(b->serve(service).ok());
   Peer peer = a->peer(b->address());
-  auto call = peer.with_deadline(seconds(600)).call<int>("held", "wait");
+  auto call = peer.with_timeout(seconds(600)).call<int>("held", "wait");
   REQUIRE(eventually([&] { return held.entered.load(); }));
   auto message = peer.recv(7);
   auto nobody = a->peer("nobody").recv(8);

@@ -72,10 +72,8 @@ TEST_CASE("a child has an agent of its own, forked by threads and handlers while
     std::vector<int> ended;
     for (int round = 0; round < rounds; ++round) {
       ended.push_back(fork_and_call(address));
-      const auto by_handler = server->peer(address)
-                                  .with_deadline(patient(seconds(60)))
-                                  .call<std::int64_t>("forks", "fork")
-                                  .wait();
+      const auto by_handler =
+          server->peer(address).with_timeout(patient(seconds(60))).call<std::int64_t>("forks", "fork").wait();
       ended.push_back(by_handler ? static_cast<int>(*by_handler)
                                  : -static_cast<int>(by_handler.status().code()));
       if (ended.back() != kGood || ended[ended.size() - 2] != kGood) break;

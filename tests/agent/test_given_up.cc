@@ -113,7 +113,7 @@ TEST_CASE("reads of a stream that are given up at random lose no message") {
                    })
               .ok());
   REQUIRE(ends.sender->serve(service).ok());
-  auto stream = ends.back.with_deadline(seconds(300)).stream<None, int>("numbers", "count", count);
+  auto stream = ends.back.with_timeout(seconds(300)).stream<None, int>("numbers", "count", count);
   take_all(
       count, [&] { return stream.read(); },
       [](const std::optional<int>& number) { return number.value_or(-1); });

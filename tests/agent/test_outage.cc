@@ -92,7 +92,7 @@ TEST_CASE("a call whose peer cannot be reached ends after the outage tolerated, 
               .ok());
   REQUIRE(owner->serve(service).ok());
   Peer peer = caller->peer(owner->address());
-  auto call = peer.with_deadline(seconds(60)).call<int>("slow", "forever");
+  auto call = peer.with_timeout(seconds(60)).call<int>("slow", "forever");
   REQUIRE(eventually([&] { return there.load(); }));
   const TimePoint began = steady_clock().now();
   const auto ended = [&] {

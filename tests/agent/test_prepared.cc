@@ -259,7 +259,7 @@ TEST_CASE(
 TEST_CASE("a batch keeps the deadline of the peer that made it, and each post may have its own") {
   Prepared pair;
   const auto batch =
-      take(pair.peer.with_deadline(std::chrono::nanoseconds(1)).prepare(Transfer::kRead, pair.reversed()));
+      take(pair.peer.with_timeout(std::chrono::nanoseconds(1)).prepare(Transfer::kRead, pair.reversed()));
   CHECK(code_of(batch.post().wait(kSoon)) == Code::kDeadlineExceeded);
   const std::array again{take(pair.peer.region("buffer"))};
   REQUIRE(batch.rebind(again).ok());

@@ -116,7 +116,7 @@ TEST_CASE("a caller-driven agent has proxies too") {
   options.progress = Progress::kCaller;
   auto caller = test::start(options);
   CHECK(who(caller->proxy("who")) == "a");
-  const auto none = caller->proxy("nothing").wait_for_ready().with_deadline(milliseconds(50));
+  const auto none = caller->proxy("nothing").wait_for_ready().with_timeout(milliseconds(50));
   CHECK(code_of(none.call<int>("x").wait(kSoon)) == Code::kDeadlineExceeded);
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("who waits for readiness gets the first server that comes, or the dead
   Registry registry;
   auto caller = test::start(options_for(registry, "caller"));
   const ServiceProxy proxy = caller->proxy("who").wait_for_ready();
-  const auto late = proxy.with_deadline(milliseconds(100)).call<std::string>("name").wait(kSoon);
+  const auto late = proxy.with_timeout(milliseconds(100)).call<std::string>("name").wait(kSoon);
   CHECK(code_of(late) == Code::kDeadlineExceeded);
   CHECK_FALSE(late.status().maybe_executed());
   CHECK(late.status().text().find("lists none") != std::string::npos);

@@ -139,7 +139,7 @@ TEST_CASE("a thousand strangers from a peer's own address keep neither the peer 
       const auto peer = start(options("peer", token));
       const TimePoint asked = steady_clock().now();
       auto sum = peer->peer(server->address())
-                     .with_deadline(patient(seconds(10)))
+                     .with_timeout(patient(seconds(10)))
                      .call<std::int64_t>("calc", "add", 1, 2)
                      .wait();
       REQUIRE_MESSAGE(sum.has_value(), sum.status().to_string());

@@ -135,7 +135,7 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
                                              {"call", "only-a-peer"},
                                              {"call", "127.0.0.1:1", "no_dot"},
                                              {"call", "127.0.0.1:1", "a.b", "not json"},
-                                             {"call", "127.0.0.1:1", "a.b", "--deadline", "0"},
+                                             {"call", "127.0.0.1:1", "a.b", "--timeout", "0"},
                                              {"call", "127.0.0.1:1", "a.b", "--provider", "pigeons"},
                                              {"call", "--service", "calc"},
                                              {"call", "--service", "calc", "add"},  // no registry
@@ -145,7 +145,7 @@ TEST_CASE("a wrong command line is told so, with exit code 2") {
                                              {"stubs"},
                                              {"stubs", "127.0.0.1:1", "--language", "cobol"},
                                              {"stubs", "127.0.0.1:1", "--namespace", "a b"},
-                                             {"services", "127.0.0.1:1", "--deadline", "0"},
+                                             {"services", "127.0.0.1:1", "--timeout", "0"},
                                              {"services", "127.0.0.1:1", "--provider", "pigeons"},
                                              {"bench", "rpc", "--size", "0"},
                                              {"--log", "loud", "version"}}) {
@@ -374,7 +374,7 @@ TEST_CASE("services lists the services when one is missing, and reports a peer t
   CHECK(contains(missing.text, "slime services: not_found: "));
   CHECK(contains(missing.text, "no service 'test.calculator'"));
   CHECK(contains(missing.text, "\n  services there: slime.Health, slime.Reflection, test.calc\n"));
-  const Outcome nobody = run({"services", "127.0.0.1:1", "--deadline", "5"});
+  const Outcome nobody = run({"services", "127.0.0.1:1", "--timeout", "5"});
   CHECK(nobody.exit_code == 1);
   CHECK(contains(nobody.text, "slime services: unavailable: "));
 }
@@ -410,7 +410,7 @@ TEST_CASE("call, services and stubs find any live server of a service") {
   CHECK(contains(missing.text, "slime call: not_found: "));
   CHECK(contains(missing.text,
                  "\n  methods of test.calc: add(a: int, b: int), hang(...), refuse(), same(body: raw)\n"));
-  const Outcome none = run({"call", "--service", "nothing", "add", "--deadline", "5"}, ctrl);
+  const Outcome none = run({"call", "--service", "nothing", "add", "--timeout", "5"}, ctrl);
   CHECK(none.exit_code == 1);
   CHECK(contains(none.text,
                  "slime call: unavailable: service \"nothing\" has no live server in scope \"default\""));
@@ -452,15 +452,15 @@ TEST_CASE("services without a peer shows the services of the scope and their ser
 }
 
 TEST_CASE("call to a port without a listener says so") {
-  const Outcome outcome = run({"call", "127.0.0.1:1", "a.b", "--deadline", "5"});
+  const Outcome outcome = run({"call", "127.0.0.1:1", "a.b", "--timeout", "5"});
   CHECK(outcome.exit_code == 1);
   CHECK(contains(outcome.text, "slime call: unavailable: "));
   CHECK(contains(outcome.text, "127.0.0.1:1"));
 }
 
-TEST_CASE("a call ends at its deadline") {
+TEST_CASE("a call ends after its timeout") {
   const Served served;
-  const Outcome outcome = run({"call", served.address(), "test.calc.hang", "--deadline", "0.3"});
+  const Outcome outcome = run({"call", served.address(), "test.calc.hang", "--timeout", "0.3"});
   CHECK(outcome.exit_code == 1);
   CHECK(contains(outcome.text, "slime call: deadline_exceeded: "));
 }

@@ -37,12 +37,12 @@ Nanos longest_end() { return milliseconds(setting("SLIME_E2E_BOUND_MS", 1000)); 
 
 std::uint64_t region_bytes() { return setting("SLIME_E2E_REGION_MIB", 1024) << 20; }
 
-Load start_load(Peer& peer, MemoryRegion& local, Nanos deadline) {
+Load start_load(Peer& peer, MemoryRegion& local, Nanos timeout) {
   Load load;
   const auto remote = peer.region("big");
   REQUIRE_MESSAGE(remote.has_value(), remote.status().to_string());
   for (std::size_t i = 0; i < kCalls; ++i) {
-    load.calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), deadline));
+    load.calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), timeout));
   }
   // They are in flight once the peer holds them.
   REQUIRE(eventually([&] {
@@ -51,7 +51,7 @@ Load start_load(Peer& peer, MemoryRegion& local, Nanos deadline) {
   }));
   const std::int64_t before = received_bytes(peer);
   const Copy copy[] = {{local, 0, *remote, 0, local.length_bytes()}};
-  load.read = peer.read(copy, deadline);
+  load.read = peer.read(copy, timeout);
   // And the read once its first bytes are here, or all of them.
   REQUIRE(eventually([&] { return received_bytes(peer) > before + 65'536 || load.read.done(); }));
   return load;
@@ -110,8 +110,8 @@ TEST_CASE(
   Peer peer = agent->peer("sleeper");
   Process sleeper = start_peer("sleeper", nanoctrl.url(), region_bytes());
   // A deadline that the preparation does not use up: the slow part is over before it is given.
-  const Nanos deadline = seconds(5);
-  Load load = start_load(peer, *local, deadline);
+  const Nanos timeout = seconds(5);
+  Load load = start_load(peer, *local, timeout);
   REQUIRE(sleeper.stop().ok());
   const TimePoint stopped = steady_clock().now();
   auto message = peer.send(1, as_bytes("anybody there?"), milliseconds(500));
@@ -126,7 +126,7 @@ TEST_CASE(
   const auto read = load.read.wait(seconds(30));
   CHECK(
       (read || read.error().code() == Code::kDeadlineExceeded || read.error().code() == Code::kUnavailable));
-  CHECK(steady_clock().now() - stopped < deadline + longest_end());
+  CHECK(steady_clock().now() - stopped < timeout + longest_end());
   REQUIRE(sleeper.resume().ok());
   CHECK(eventually(
       [&] { return peer.call<std::string>("work", "echo", std::string("again")).wait().has_value(); }));

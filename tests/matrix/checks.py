@@ -41,12 +41,12 @@ class Run:
         return self._agents[-1]
 
     def peer_of(self, agent: slime.PeerAgent) -> slime.Peer:
-        return agent.peer(self.place.address).with_deadline(SOON)
+        return agent.peer(self.place.address).with_timeout(SOON)
 
     def start_small(self, workers: int, queue_limit: int) -> slime.Peer:
         """Starts a server agent for this feature, with its own threads and queue; returns its peer."""
         address = self.ask("start_small", self.small_name, workers, queue_limit)
-        return self.agent.peer(address).with_deadline(SOON)
+        return self.agent.peer(address).with_timeout(SOON)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         return self.peer.call("Matrix", method, *arguments).wait(SOON)

@@ -55,7 +55,7 @@ std::unique_ptr<PeerAgent> Run::start(bool registered) const {
 
 Peer Run::start_small(std::size_t workers, std::size_t queue_limit) {
   small_name = str("small-", key);
-  return agent->peer(ask<std::string>("start_small", small_name, workers, queue_limit)).with_deadline(kSoon);
+  return agent->peer(ask<std::string>("start_small", small_name, workers, queue_limit)).with_timeout(kSoon);
 }
 
 std::int64_t counter(const Peer& peer, std::string_view name) {

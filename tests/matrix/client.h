@@ -69,7 +69,7 @@ class Run {
   Run(const Place& where, std::string_view feature);
   // Starts an agent for this feature, and connects its peer for the server.
   std::unique_ptr<PeerAgent> start(bool registered = false) const;
-  Peer peer_of(PeerAgent& agent) const { return agent.peer(place.address).with_deadline(kSoon); }
+  Peer peer_of(PeerAgent& agent) const { return agent.peer(place.address).with_timeout(kSoon); }
   // Starts a server agent for this feature, with its own threads and queue.
   Peer start_small(std::size_t workers, std::size_t queue_limit);
 

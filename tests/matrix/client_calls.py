@@ -227,7 +227,7 @@ def error_arguments(run: Run) -> None:
 @feature
 def deadline_expires(run: Run) -> None:
     run.peer.connect().wait(SOON)  # connecting counts towards the deadline
-    late = run.peer.call("Matrix", "wait_cancel", run.key, deadline=0.03 * PATIENCE)
+    late = run.peer.call("Matrix", "wait_cancel", run.key, timeout=0.03 * PATIENCE)
     expect(error_of(late, slime.DeadlineExceeded, "a call that takes too long").maybe_executed, "it may have run")
     expect_equal(run.ask("add", 1, 2), 3, "the next call")
 
@@ -235,7 +235,7 @@ def deadline_expires(run: Run) -> None:
 @feature
 def deadline_travels(run: Run) -> None:
     for seconds in (60, 3600):
-        left = run.peer.call("Matrix", "left_ms", deadline=seconds).wait(SOON)
+        left = run.peer.call("Matrix", "left_ms", timeout=seconds).wait(SOON)
         expect((seconds - 30) * 1000 < left <= seconds * 1000, f"of {seconds} s are left: {left} ms")
 
 
@@ -244,7 +244,7 @@ def deadline_drops_queued(run: Run) -> None:
     small = run.start_small(1, 8)
     enter = small.call("Small", "enter", run.key)
     run.await_count(f"entered:{run.key}", 1)
-    late = small.call("Small", "mark", run.key, "late", deadline=0.03)
+    late = small.call("Small", "mark", run.key, "late", timeout=0.03)
     error_of(late, slime.DeadlineExceeded, "what waits behind it")
     # The call has arrived (this reply came after it), and its deadline has passed by the server's clock, too.
     small.health()

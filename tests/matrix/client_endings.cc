@@ -52,8 +52,8 @@ void error_arguments(Run& run) {
 
 void deadline_expires(Run& run) {
   take(run.peer.connect().wait(kSoon), "connect");  // connecting counts towards the deadline
-  const Nanos deadline = test::patient(milliseconds(30));
-  auto late = run.peer.with_deadline(deadline).call<void>("Matrix", "wait_cancel", run.key);
+  const Nanos timeout = test::patient(milliseconds(30));
+  auto late = run.peer.with_timeout(timeout).call<void>("Matrix", "wait_cancel", run.key);
   const auto ended = late.wait(kSoon);
   expect(error_of(ended, Code::kDeadlineExceeded, "a call that takes too long").maybe_executed(),
          "it may have run");
@@ -61,8 +61,8 @@ void deadline_expires(Run& run) {
 }
 
 void deadline_travels(Run& run) {
-  const auto left = [&](Nanos deadline) {
-    return take(run.peer.with_deadline(deadline).call<std::int64_t>("Matrix", "left_ms").wait(kSoon));
+  const auto left = [&](Nanos timeout) {
+    return take(run.peer.with_timeout(timeout).call<std::int64_t>("Matrix", "left_ms").wait(kSoon));
   };
   const std::int64_t minute = left(std::chrono::seconds(60));
   expect(minute > 30'000 && minute <= 60'000, str("of a minute are left: ", minute, " ms"));
@@ -75,7 +75,7 @@ void deadline_drops_queued(Run& run) {
   auto enter = small.call<void>("Small", "enter", run.key);
   run.await_count(str("entered:", run.key), 1);
   const auto late =
-      small.with_deadline(milliseconds(30)).call<void>("Small", "mark", run.key, "late").wait(kSoon);
+      small.with_timeout(milliseconds(30)).call<void>("Small", "mark", run.key, "late").wait(kSoon);
   expect_code(late, Code::kDeadlineExceeded, "what waits behind it");
   // The call has arrived (this reply came after it), and its deadline has passed by the server's
   // clock, too.

@@ -112,7 +112,7 @@ void reflection(Run& run) {
 
 void proxy_round_robin(Run& run) {
   const auto agent = run.start(true);
-  const ServiceProxy proxy = agent->proxy("Provider").with_deadline(kSoon);
+  const ServiceProxy proxy = agent->proxy("Provider").with_timeout(kSoon);
   std::map<std::string, int> answers;
   for (int i = 0; i < 12; ++i) ++answers[take(proxy.call<std::string>("who").wait(kSoon), "who")];
   expect(answers.size() >= 2 && answers.contains(run.place.victim), "both providers are called");
@@ -122,7 +122,7 @@ void proxy_round_robin(Run& run) {
 
 void proxy_failover(Run& run) {
   const auto agent = run.start(true);
-  const ServiceProxy proxy = agent->proxy("Provider").with_deadline(kSoon);
+  const ServiceProxy proxy = agent->proxy("Provider").with_timeout(kSoon);
   const auto who = [&] { return take(proxy.call<std::string>("who").wait(kSoon), "who"); };
   expect(test::eventually([&] { return who() == run.place.victim; }), "the victim serves");
   const auto pid =
@@ -136,7 +136,7 @@ void proxy_failover(Run& run) {
 
 void proxy_idempotent(Run& run) {
   const auto agent = run.start(true);
-  const ServiceProxy once = agent->proxy("Matrix").with_deadline(kSoon);
+  const ServiceProxy once = agent->proxy("Matrix").with_timeout(kSoon);
   const auto failed = once.call<std::int64_t>("flaky", run.key + "-once", 1).wait(kSoon);
   expect(error_of(failed, Code::kUnavailable, "not repeated").maybe_executed(), "it was executed");
   const auto repeated = once.idempotent({.attempts = 3}).call<std::int64_t>("flaky", run.key, 2).wait(kSoon);

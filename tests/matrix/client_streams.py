@@ -23,14 +23,14 @@ def raises(kind: type, function: Callable, what: str) -> slime.Error:
 
 @feature
 def stream_server(run: Run) -> None:
-    with run.peer.stream("Streams", "range", 1000, deadline=SOON) as stream:
+    with run.peer.stream("Streams", "range", 1000, timeout=SOON) as stream:
         expect_equal(list(stream), list(range(1000)), "the messages")
         stream.finish()
 
 
 @feature
 def stream_client(run: Run) -> None:
-    with run.peer.stream("Streams", "sum", deadline=SOON) as stream:
+    with run.peer.stream("Streams", "sum", timeout=SOON) as stream:
         for i in range(1000):
             stream.write(i)
         expect_equal(stream.finish(), 999 * 500, "the sum")
@@ -38,7 +38,7 @@ def stream_client(run: Run) -> None:
 
 @feature
 def stream_both(run: Run) -> None:
-    with run.peer.stream("Streams", "echo", deadline=SOON) as stream:
+    with run.peer.stream("Streams", "echo", timeout=SOON) as stream:
         for i in range(40):
             message = bytes([i]) * (300_000 + i if i % 4 == 3 else i * 10)
             stream.write(message)
@@ -48,7 +48,7 @@ def stream_both(run: Run) -> None:
 
 @feature
 def stream_half_close(run: Run) -> None:
-    with run.peer.stream("Streams", "total", deadline=SOON) as stream:
+    with run.peer.stream("Streams", "total", timeout=SOON) as stream:
         for i in (1, 2, 3):
             stream.write(i)
         stream.close_writing()
@@ -58,7 +58,7 @@ def stream_half_close(run: Run) -> None:
 
 @feature
 def stream_error(run: Run) -> None:
-    with run.peer.stream("Streams", "range_and_fail", 5, deadline=SOON) as stream:
+    with run.peer.stream("Streams", "range_and_fail", 5, timeout=SOON) as stream:
         expect_equal([stream.read() for _ in range(5)], [0, 1, 2, 3, 4], "what came before")
         raises(slime.Aborted, stream.read, "the error behind it")
         raises(slime.Aborted, stream.finish, "the result")
@@ -66,14 +66,14 @@ def stream_error(run: Run) -> None:
 
 @feature
 def stream_unknown(run: Run) -> None:
-    with run.peer.stream("Streams", "nowhere", deadline=SOON) as stream:
+    with run.peer.stream("Streams", "nowhere", timeout=SOON) as stream:
         expect(not raises(slime.NotFound, stream.finish, "an unknown method").maybe_executed, "not executed")
 
 
 @feature
 def stream_credits(run: Run) -> None:
     written = f"written:{run.key}"
-    with run.peer.stream("Streams", "endless", run.key, deadline=SOON) as stream:
+    with run.peer.stream("Streams", "endless", run.key, timeout=SOON) as stream:
         run.await_count(written, WINDOW)
         for _ in range(50):
             run.ask("add", 1, 2)
@@ -86,11 +86,11 @@ def stream_credits(run: Run) -> None:
 
 @feature
 def stream_cancel(run: Run) -> None:
-    with run.peer.stream("Streams", "endless", run.key, deadline=SOON) as stream:
+    with run.peer.stream("Streams", "endless", run.key, timeout=SOON) as stream:
         expect_equal(stream.read(), 0, "a message")
         stream.cancel()
         raises(slime.Cancelled, stream.finish, "the result")
     run.await_count(f"ended:{run.key}", 1)
-    with run.peer.stream("Streams", "endless", f"{run.key}-dropped", deadline=SOON):
+    with run.peer.stream("Streams", "endless", f"{run.key}-dropped", timeout=SOON):
         run.await_count(f"written:{run.key}-dropped", 1)
     run.await_count(f"ended:{run.key}-dropped", 1)

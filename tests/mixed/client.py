@@ -17,6 +17,8 @@ import zlib
 
 import slime
 
+import earlier  # noqa: F401
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "matrix"))
 import checks  # noqa: E402
 from checks import PATIENCE, SOON, Run, counter, error_of, eventually, expect, expect_equal, feature  # noqa: E402
@@ -28,7 +30,7 @@ CACHE = "cache:0"
 
 
 def peer_by_name(run: Run) -> slime.Peer:
-    return run.start(registered=True).peer(run.place.victim).with_deadline(SOON)
+    return run.start(registered=True).peer(run.place.victim).with_timeout(SOON)
 
 
 @feature
@@ -44,7 +46,7 @@ def by_name(run: Run) -> None:
 def waiting_requests(run: Run) -> None:
     bodies = [bytes([i]) * LARGE for i in range(1, 9)]
     calls = [run.peer.call("Mixed", "held_sum", body) for body in bodies]
-    late = run.peer.call("Mixed", "held_sum", bytes(LARGE), deadline=0.3 * PATIENCE)
+    late = run.peer.call("Mixed", "held_sum", bytes(LARGE), timeout=0.3 * PATIENCE)
     error_of(late, slime.DeadlineExceeded, "a request whose handler, or whose bytes, wait")
     expect_equal(run.peer.call("Mixed", "add", 1, 2).wait(SOON), 3, "a small call meanwhile")
     run.peer.call("Requests", "open").wait(SOON)
@@ -56,7 +58,7 @@ def waiting_requests(run: Run) -> None:
 @feature
 def late_answers(run: Run) -> None:
     run.peer.connect().wait(SOON)
-    held = [run.peer.call("Mixed", "held_bytes", LARGE, seed, deadline=0.3 * PATIENCE) for seed in (1, 2, 3)]
+    held = [run.peer.call("Mixed", "held_bytes", LARGE, seed, timeout=0.3 * PATIENCE) for seed in (1, 2, 3)]
     for call in held:
         error_of(call, slime.DeadlineExceeded, "an answer that comes too late")
     before = run.peer.info()["connection"]
@@ -82,7 +84,7 @@ def notifications(run: Run) -> None:
     waiting: collections.deque = collections.deque()
     opened = False
     for number in range(NOTIFICATIONS):
-        waiting.append(run.peer.write_with_imm(slime.Copy(local, 0, area, 0, 1), number, deadline=bound))
+        waiting.append(run.peer.write_with_imm(slime.Copy(local, 0, area, 0, 1), number, timeout=bound))
         if len(waiting) < IN_FLIGHT:
             continue
         if not opened and not waiting[0].wait_done(1.0):  # the server accepts no more
@@ -92,7 +94,7 @@ def notifications(run: Run) -> None:
     other.call("Notifications", "open").wait(SOON)
     for each in waiting:
         each.wait(bound)
-    count, in_order, failures = other.call("Notified", "wait_for", NOTIFICATIONS, deadline=bound).wait(bound)
+    count, in_order, failures = other.call("Notified", "wait_for", NOTIFICATIONS, timeout=bound).wait(bound)
     expect_equal(failures, [], "the handler's calls of the sender")
     expect_equal(count, NOTIFICATIONS, "notifications")
     expect(in_order, "they came in order")
@@ -102,7 +104,7 @@ def notifications(run: Run) -> None:
 def plain_stream(run: Run) -> None:
     """Opens a stream of a plain method: servers of one version refuse it, others run it without a message."""
     try:
-        with run.peer.stream("Mixed", "add", 1, 2, deadline=SOON) as stream:
+        with run.peer.stream("Mixed", "add", 1, 2, timeout=SOON) as stream:
             expect_equal(list(stream), [], "the messages")
     except slime.InvalidArgument:
         pass
@@ -134,7 +136,7 @@ def greet(address: str, provider: str) -> None:
     began = time.monotonic()
     try:
         with slime.PeerAgent(provider=provider) as agent:
-            total = agent.peer(address).call("Mixed", "add", 40, 2, deadline=SOON).wait(SOON)
+            total = agent.peer(address).call("Mixed", "add", 40, 2, timeout=SOON).wait(SOON)
         said = {"ok": total == 42, "text": f"40 + 2 is {total!r}"}
     except slime.Error as error:
         said = {"ok": False, "text": str(error)}

@@ -16,6 +16,8 @@ from typing import Any, List
 
 import slime
 
+import earlier  # noqa: F401
+
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BOUND = 60 * PATIENCE  # seconds; only a failing test waits this long
 CALL_BACK_EVERY = 2000  # notifications
@@ -53,7 +55,7 @@ class Notified:
             self._gate.wait()
         if number % CALL_BACK_EVERY == 0:
             try:
-                twice = peer.call("Back", "twice", number, deadline=5 * PATIENCE).wait()
+                twice = peer.call("Back", "twice", number, timeout=5 * PATIENCE).wait()
                 if twice != 2 * number:
                     raise slime.Internal(f"{twice!r} came back")
             except slime.Error as error:

@@ -202,7 +202,7 @@ CALLER = """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = slime.PeerAgent("caller", provider=sys.argv[1], progress=slime.Progress[sys.argv[4]])
     try:
-        with agent.peer(sys.argv[2]).stream("Streams", sys.argv[3], deadline=300) as stream:
+        with agent.peer(sys.argv[2]).stream("Streams", sys.argv[3], timeout=300) as stream:
             if sys.argv[3] == "held":
                 for i in range(64):
                     stream.write(i)

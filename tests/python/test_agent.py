@@ -23,7 +23,7 @@ def test_an_agent_without_a_name_gets_one(make_agent):
 
 
 @pytest.mark.parametrize(
-    "options", [{"listen": "nonsense"}, {"deadline": -1}, {"deadline": float("nan")}, {"name": "x" * 256}]
+    "options", [{"listen": "nonsense"}, {"timeout": -1}, {"timeout": float("nan")}, {"name": "x" * 256}]
 )
 def test_bad_options_are_refused(options):
     with pytest.raises(slime.InvalidArgument):
@@ -49,7 +49,7 @@ def test_off_loopback_a_token_is_required():
 def test_agents_with_different_tokens_do_not_connect(make_agent):
     a, b = make_agent("a", token="one"), make_agent("b", token="two")
     with pytest.raises(slime.Error) as caught:
-        a.peer(b.address).connect(deadline=5).wait()
+        a.peer(b.address).connect(timeout=5).wait()
     assert caught.value.code in (slime.Code.UNAUTHENTICATED, slime.Code.UNAVAILABLE)
 
 
@@ -68,7 +68,7 @@ def test_nobody_at_the_address_is_unavailable(make_agent):
     address = gone.address
     gone.close()
     with pytest.raises(slime.Unavailable) as caught:
-        agent.peer(address).connect(deadline=5).wait()
+        agent.peer(address).connect(timeout=5).wait()
     assert not caught.value.maybe_executed
 
 

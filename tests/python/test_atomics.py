@@ -14,7 +14,7 @@ def test_fetch_add_gives_the_number_as_it_was(pair):
     region, peer, remote = peer_and_region(a, b)
     numbers = numpy.frombuffer(region, "uint64")
     assert peer.fetch_add(remote, 16, 40).wait() == 0
-    assert peer.fetch_add(remote, remote_offset=16, add=2, deadline=5).wait() == 40
+    assert peer.fetch_add(remote, remote_offset=16, add=2, timeout=5).wait() == 40
     assert peer.fetch_add(remote, 16, 0).wait() == 42
     assert numbers[2] == 42 and numbers.sum() == 42
     assert peer.info()["counters"]["atomics"] == 3
@@ -37,7 +37,7 @@ def test_compare_swap_stores_only_over_the_expected_number(pair):
     assert peer.compare_swap(remote, 8, 0, 2**64 - 1).wait() == 0
     assert peer.compare_swap(remote, 8, 5, 6).wait() == 2**64 - 1
     assert numbers[1] == 2**64 - 1
-    assert peer.compare_swap(remote, remote_offset=8, expected=2**64 - 1, desired=3, deadline=5).wait() == 2**64 - 1
+    assert peer.compare_swap(remote, remote_offset=8, expected=2**64 - 1, desired=3, timeout=5).wait() == 2**64 - 1
     assert numbers[1] == 3
 
 

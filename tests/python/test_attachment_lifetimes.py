@@ -168,7 +168,7 @@ def test_a_peer_killed_while_its_array_is_read_ends_the_call(make_agent, start_p
     a = make_agent("a", provider="tcp")
     peer = a.peer(program.line())
     peer.connect().wait()
-    future = peer.call("Lender", "lend", 256 * MIB, deadline=300)
+    future = peer.call("Lender", "lend", 256 * MIB, timeout=300)
     wait_until(lambda: future.done() or peer.info()["counters"]["pulled_bytes"] > 0, 60)
     os.kill(program.process.pid, signal.SIGKILL)
     with contextlib.suppress(slime.Unavailable):  # or all of it was there

@@ -214,14 +214,14 @@ def test_into_what_cannot_take_it_is_refused(echo):
 def test_64_mib_there_and_back(echo):
     _, peer, _ = echo
     array = numpy.random.default_rng(1).integers(0, 1 << 60, 8 * MIB, "u8")
-    assert numpy.array_equal(peer.call("Echo", "same", array, deadline=60).wait(), array)
+    assert numpy.array_equal(peer.call("Echo", "same", array, timeout=60).wait(), array)
 
 
 @pytest.mark.skipif(not os.environ.get("SLIME_SOAK"), reason="a GiB: scripts/test.sh --soak, or SLIME_SOAK=1")
 def test_a_gib_there_and_back(echo):
     _, peer, _ = echo
     array = numpy.arange(128 * MIB, dtype="u8")
-    back = peer.call("Echo", "same", array, deadline=120).wait()
+    back = peer.call("Echo", "same", array, timeout=120).wait()
     assert numpy.array_equal(back, array)
 
 

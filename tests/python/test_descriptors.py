@@ -28,10 +28,10 @@ PROGRAM = """
 
     a = slime.PeerAgent("a", provider=PROVIDER)
     b = slime.PeerAgent("b", provider=PROVIDER)
-    peer = a.peer(b.address).with_deadline(20)
+    peer = a.peer(b.address).with_timeout(20)
     peer.connect().wait()
     plain = slime.PeerAgent("plain", provider=PROVIDER)
-    to_plain = a.peer(plain.address).with_deadline(20)
+    to_plain = a.peer(plain.address).with_timeout(20)
     to_plain.connect().wait()
 
     class Callback:
@@ -50,7 +50,7 @@ PROGRAM = """
 
     def callback():
         told = Callback()
-        peer.recv(1, deadline=0.01).add_done_callback(told)
+        peer.recv(1, timeout=0.01).add_done_callback(told)
         assert told.done.wait(20)
 
     def serve():
@@ -63,7 +63,7 @@ PROGRAM = """
 
     def agent():
         with slime.PeerAgent(provider=PROVIDER) as other:
-            assert other.peer(b.address).with_deadline(0.5).health() == "serving"
+            assert other.peer(b.address).with_timeout(0.5).health() == "serving"
 
     def memory():
         region = a.allocate(1 << 20)
@@ -72,7 +72,7 @@ PROGRAM = """
     def caller():
         with slime.PeerAgent(provider=PROVIDER, progress=slime.Progress.CALLER) as other:
             told = Callback()
-            other.peer(b.address).connect(deadline=0.5).add_done_callback(told)
+            other.peer(b.address).connect(timeout=0.5).add_done_callback(told)
             assert told.done.wait(20)
 
     def without(use, spare):

@@ -97,7 +97,7 @@ WAITS = {
     """,
     "a future that is never completed": """
         for tag in range(4):
-            for_ever(lambda: peer.recv(tag, deadline=1000).wait())
+            for_ever(lambda: peer.recv(tag, timeout=1000).wait())
     """,
     "a value that Python decodes": """
         for _ in range(4):

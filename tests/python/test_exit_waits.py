@@ -19,7 +19,7 @@ RUNNING_HANDLER = """
                     time.sleep(0.001)
 
         b.serve(Stuck())
-        pending = peer.call("Stuck", "stuck", deadline=1000)
+        pending = peer.call("Stuck", "stuck", timeout=1000)
 """
 WAITS = {
     "a proxy": """
@@ -39,7 +39,7 @@ WAITS = {
     """,
     "wait_done": """
         for tag in range(2):
-            for_ever(lambda tag=tag: peer.recv(tag, deadline=1000).wait_done())
+            for_ever(lambda tag=tag: peer.recv(tag, timeout=1000).wait_done())
             again(lambda tag=tag: peer.recv(2 + tag).wait_done(0.001))
     """,
     "a call without an answer": """
@@ -50,7 +50,7 @@ WAITS = {
 
         b.serve(Stuck())
         for _ in range(3):
-            for_ever(lambda: peer.call("Stuck", "stuck", deadline=1000).wait())
+            for_ever(lambda: peer.call("Stuck", "stuck", timeout=1000).wait())
         for_ever(lambda: peer.proxy("Stuck", 1000).stuck())
     """,
     "the first message of a stream": """
@@ -129,7 +129,7 @@ WAITS = {
                     rounds[0][0] += 1
 
             # Each of them fails when the agents close.
-            waits = receive(1), receive(2), read(), b.peer("nobody").recv(3, deadline=1000)
+            waits = receive(1), receive(2), read(), b.peer("nobody").recv(3, timeout=1000)
             await asyncio.gather(*waits, return_exceptions=True)
 
         def loop():
@@ -189,7 +189,7 @@ asyncio.run(exits())
 """,
     "in asyncio.run": """
 async def ends():
-    asyncio.ensure_future(peer.recv(7, deadline=1000))
+    asyncio.ensure_future(peer.recv(7, timeout=1000))
     await peer.async_proxy("Echo").later(1)
 asyncio.run(ends())
 """,
@@ -218,7 +218,7 @@ def test_a_program_ends_in_every_way_under_daemon_threads(end, number):
     threads = """
         for tag in range(2):
             again(lambda: peer.call("Echo", "echo", 1).wait())
-            for_ever(lambda tag=tag: peer.recv(tag, deadline=1000).wait())
+            for_ever(lambda tag=tag: peer.recv(tag, timeout=1000).wait())
         end()
     """
     outcome = run(textwrap.dedent(threads) + ENDS[end])

@@ -60,7 +60,7 @@ PROGRAM = IN_CHILD + """
         with slime.PeerAgent("child", provider=PROVIDER) as agent:
             agent.serve(Calc())
             assert agent.peer(agent.address).proxy("Calc").add(1, 2) == 3
-            assert agent.peer(outside).with_deadline(seconds).proxy("Calc").add(2, 2) == 4
+            assert agent.peer(outside).with_timeout(seconds).proxy("Calc").add(2, 2) == 4
 
     def fork_and_call():
         return in_child(calls, seconds)
@@ -68,7 +68,7 @@ PROGRAM = IN_CHILD + """
     outside = sys.argv[4]
     agent = slime.PeerAgent("parent", provider=PROVIDER)
     agent.serve(Calc())
-    peer = agent.peer(agent.address).with_deadline(seconds)
+    peer = agent.peer(agent.address).with_timeout(seconds)
     stopping = False
 
     def busy():

@@ -66,17 +66,17 @@ def test_a_deadline_ends_the_call(slow):
     _, peer = slow
     peer.call("Slow", "now", 1).wait()  # what follows has its whole deadline for itself, not for the connection
     with pytest.raises(slime.DeadlineExceeded) as caught:
-        peer.call("Slow", "wait", 5, deadline=0.1).wait(10)
+        peer.call("Slow", "wait", 5, timeout=0.1).wait(10)
     assert caught.value.maybe_executed and not isinstance(caught.value, slime.WaitTimeout)
     with pytest.raises(slime.DeadlineExceeded):
-        peer.with_deadline(0.1).call("Slow", "wait", 5).wait(10)
+        peer.with_timeout(0.1).call("Slow", "wait", 5).wait(10)
 
 
-@pytest.mark.parametrize("deadline", [0, -1, float("nan")])
-def test_a_deadline_is_positive(slow, deadline):
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_is_positive(slow, timeout):
     _, peer = slow
     with pytest.raises(slime.InvalidArgument):
-        peer.call("Slow", "now", 5, deadline=deadline)
+        peer.call("Slow", "now", 5, timeout=timeout)
 
 
 def test_a_cancelled_call_ends_at_once(slow):

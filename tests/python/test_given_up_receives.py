@@ -181,7 +181,7 @@ def test_waits_that_time_out_lose_no_message(ends, rng):
     with Sender(send_numbers(there), got):
         while len(got) < MESSAGES and patience:
             try:
-                got.append(back.recv(TAG, deadline=30).wait(rng.choice((0.05, 1e-3, 3e-4, 1e-4, 0))))
+                got.append(back.recv(TAG, timeout=30).wait(rng.choice((0.05, 1e-3, 3e-4, 1e-4, 0))))
                 patience.progress()
             except slime.WaitTimeout:
                 given_up += 1
@@ -260,11 +260,11 @@ def test_reads_of_streams_given_up_at_random_conserve_messages(ends, rng):
             except asyncio.TimeoutError:
                 pass
 
-    asyncio.run(receive(back.async_stream("Numbers", "count", MESSAGES, deadline=300)))
+    asyncio.run(receive(back.async_stream("Numbers", "count", MESSAGES, timeout=300)))
     assert got == list(range(MESSAGES))
 
     got, patience = [], Patience()
-    with back.stream("Numbers", "count", MESSAGES, deadline=300) as stream, Alarms() as alarms:
+    with back.stream("Numbers", "count", MESSAGES, timeout=300) as stream, Alarms() as alarms:
         while len(got) < MESSAGES and patience:
             message = None
             try:
@@ -347,20 +347,20 @@ def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(ma
         stuck.set()
         assert go.wait(60)
         if imm == 0:
-            assert sender.health(deadline=20) == "serving"  # the answer needs a credit of b
+            assert sender.health(timeout=20) == "serving"  # the answer needs a credit of b
         seen.append(imm)
 
     b.on_imm(on_imm)
     count = 4096 + 1000
-    futures = [peer.write_with_imm([], i, deadline=60) for i in range(4097)]
+    futures = [peer.write_with_imm([], i, timeout=60) for i in range(4097)]
     assert stuck.wait(10)
     for future in futures:
         future.wait(30)
-    futures = [peer.write_with_imm([], i, deadline=60) for i in range(4097, count)]
+    futures = [peer.write_with_imm([], i, timeout=60) for i in range(4097, count)]
     # More notifications arrive until the credits of `a` are used up; calls go on both ways.
     wait_until(lambda: sum(not future.done() for future in futures) < 800)
     for _ in range(50):
-        assert peer.health(deadline=20) == "serving"
+        assert peer.health(timeout=20) == "serving"
     assert sum(not future.done() for future in futures) > 700
     go.set()
     for future in futures:

@@ -52,7 +52,7 @@ def test_metadata_travels_with_a_call_and_with_no_other(served):
     _, _, peer, _ = served
     assert peer.call("Meta", "get", "user", metadata={"user": "änn"}).wait(10) == "änn"
     assert peer.call("Meta", "get", "user").wait(10) is None
-    named = peer.with_metadata("user", "bo").with_deadline(10)
+    named = peer.with_metadata("user", "bo").with_timeout(10)
     assert named.proxy("Meta").get("user") == "bo"
     assert named.call("Meta", "get_later", "user", metadata={"user": "cy"}).wait(10) == "cy"
     with pytest.raises(slime.InvalidArgument):

@@ -106,7 +106,7 @@ def test_an_agent_names_the_versions_when_it_connects_to_another_one(make_agent,
     with acceptor(behave) as address:
         began = time.monotonic()
         with pytest.raises(slime.Error) as caught:
-            agent.peer(address).call("Calc", "add", 1, 2, deadline=20).wait()
+            agent.peer(address).call("Calc", "add", 1, 2, timeout=20).wait()
         assert refusals.unclear(str(caught.value), time.monotonic() - began) == ""
     assert all(name in caught.value.text for name in names), caught.value.text
     assert not caught.value.maybe_executed

@@ -150,11 +150,11 @@ def test_a_stall_bound_ends_a_post_to_a_stopped_peer(make_agent, start_python):
     size = 32 << 20  # more than two sockets hold
     blocks = BlockStrides(a.empty((size,), "uint8"), 0, 0, peer.region("memory"), 0, 0, 1, size)
     batch = peer.prepare(Transfer.WRITE, blocks)
-    batch.post(deadline=math.inf, stall=20).wait(20 * PATIENCE)
+    batch.post(timeout=math.inf, stall=20).wait(20 * PATIENCE)
     os.kill(program.process.pid, signal.SIGSTOP)
     try:
         with pytest.raises(slime.DeadlineExceeded, match="made no progress for 0.5 s") as error:
-            batch.post(deadline=math.inf, stall=0.5).wait(20 * PATIENCE)
+            batch.post(timeout=math.inf, stall=0.5).wait(20 * PATIENCE)
         assert not isinstance(error.value, slime.WaitTimeout)
     finally:
         os.kill(program.process.pid, signal.SIGCONT)

@@ -66,7 +66,7 @@ def test_a_restarted_peer_is_reached_again(make_agent, start_python):
     assert first.finish()[0] == 0
     second = start_python(SERVER.replace('"server"', f'"server", listen="{address}"'))
     assert second.line() == address
-    assert peer.wait_for_ready().with_deadline(20).proxy("Calc").add(2, 2) == 4
+    assert peer.wait_for_ready().with_timeout(20).proxy("Calc").add(2, 2) == 4
 
 
 INTERRUPTED = """

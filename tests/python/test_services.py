@@ -450,7 +450,7 @@ def test_a_queue_full_of_requests_that_nobody_waits_for_takes_a_live_one(pair, t
     b.serve(target, "Holds", workers=1, queue_limit=4)
     held = peer.call("Holds", "hold")
     wait_until(lambda: target.running == 1)
-    dead = [peer.call("Holds", "hold", deadline=30 if end == "cancelled" else 0.2) for _ in range(4)]
+    dead = [peer.call("Holds", "hold", timeout=30 if end == "cancelled" else 0.2) for _ in range(4)]
     for future in dead:
         if end == "cancelled":
             future.cancel()
@@ -513,9 +513,9 @@ def test_an_async_handler_ends_with_its_callers_deadline(pair):
     _, b, peer = pair
     sleeper = Sleeper()
     b.serve(sleeper)
-    for deadline in (0.2, 2, 20):  # on a busy machine a handler may not even start in time
+    for timeout in (0.2, 2, 20):  # on a busy machine a handler may not even start in time
         with pytest.raises(slime.DeadlineExceeded):
-            peer.call("Sleeper", "sleep", deadline=deadline).wait(30)
+            peer.call("Sleeper", "sleep", timeout=timeout).wait(30)
         if sleeper.started.is_set():
             break
     assert sleeper.started.is_set()

@@ -124,7 +124,7 @@ def test_a_method_that_ends_first_ends_the_writing(served):
 @pytest.mark.parametrize("method", ["until_over", "until_over_later"])
 def test_the_deadline_ends_both_sides(served, method):
     target, peer, _ = served
-    with peer.stream("Streams", method, deadline=0.5 * PATIENCE) as stream:
+    with peer.stream("Streams", method, timeout=0.5 * PATIENCE) as stream:
         wait_until(lambda: target.yielded == 1)
         with pytest.raises(slime.DeadlineExceeded):
             stream.read()

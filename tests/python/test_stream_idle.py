@@ -30,7 +30,7 @@ class Pausing:
 
 
 def test_a_stream_that_goes_on_has_no_deadline_but_one_that_was_asked_for(make_agent):
-    a, b = make_agent("a", deadline=0.2, stream_idle_timeout=2 * PATIENCE), make_agent("b")
+    a, b = make_agent("a", timeout=0.2, stream_idle_timeout=2 * PATIENCE), make_agent("b")
     b.serve(Streams())
     with a.peer(b.address).stream("Streams", "endless") as stream:
         end = time.monotonic() + 0.5  # longer than the deadline of the agent's other operations
@@ -64,7 +64,7 @@ def test_the_agents_idle_timeout_is_that_of_streams_that_name_none(make_agent):
 def test_a_deadline_that_was_asked_for_is_that_of_the_whole_stream_and_says_so(make_agent):
     a, b = make_agent("a"), make_agent("b")
     b.serve(Streams())
-    stream = a.peer(b.address).stream("Streams", "endless", deadline=0.3 * PATIENCE)
+    stream = a.peer(b.address).stream("Streams", "endless", timeout=0.3 * PATIENCE)
     text = r"the deadline of the whole stream to b .*; \d+ messages had come"
     with pytest.raises(slime.DeadlineExceeded, match=text):
         while True:

@@ -208,7 +208,7 @@ def test_messages_of_any_size_travel(pair):
     for size in (0, 1, 8192, 8193, 3 << 20):
         data = numpy.arange(size, dtype="uint32").astype("uint8")
         future = peer.send(9, data)
-        assert back.recv(9, deadline=20).wait() == data.tobytes()
+        assert back.recv(9, timeout=20).wait() == data.tobytes()
         future.wait()
 
 

@@ -146,7 +146,7 @@ def server(pair):
     """Returns the agent that serves Fails with one worker, and a Peer of it."""
     _, b, peer = pair
     b.serve(Fails(), workers=1)
-    return b, peer.with_deadline(20)
+    return b, peer.with_timeout(20)
 
 
 def works(peer):

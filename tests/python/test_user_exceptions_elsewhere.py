@@ -55,7 +55,7 @@ def peer(request, make_agent):
     server = make_agent("server")
     server.serve(More(), "Fails", workers=1)
     client = make_agent("client", progress=request.param)
-    peer = client.peer(server.address).with_deadline(20)
+    peer = client.peer(server.address).with_timeout(20)
     peer.connect().wait()
     peer.server = server
     # An agent of CALLER hears what the server says later only while it polls.
@@ -150,7 +150,7 @@ def test_done_callbacks_of_every_kind_of_future_end_no_thread(peer, caplog, name
             peer.call("Fails", "none_such"),
             peer.call_bytes("Fails", "echo", b"x"),
             peer.send(1, b"x"),
-            peer.recv(2, deadline=0.001),
+            peer.recv(2, timeout=0.001),
             peer.async_proxy("Fails").echo(1),
         ]
         done = threading.Semaphore(0)

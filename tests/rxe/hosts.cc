@@ -81,7 +81,7 @@ struct Side {
   MemoryRegion local;
 
   Side() : agent(start_agent("tester-of-" + text_setting("SLIME_HOSTS_PEER"), text_setting("SLIME_TOKEN"))) {
-    peer = agent->peer(text_setting("SLIME_HOSTS_PEER")).with_deadline(kNoHelp);
+    peer = agent->peer(text_setting("SLIME_HOSTS_PEER")).with_timeout(kNoHelp);
     auto region = agent->allocate(meet(peer).length_bytes(), Rights::kLocal);
     REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
     local = std::move(*region);
