@@ -67,13 +67,13 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   void on_imm(ImmHandler handler);
   void release_credit(std::uint64_t session);
   void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
-  Result<std::string> list_peers(Nanos timeout);
+  Result<std::vector<RegisteredPeer>> list_peers(Nanos timeout);
   bool poll(Nanos budget);
   Status close(Nanos bound);
 
-  // `bound`: how long to wait for the loop; without its answer the JSON holds the rest only.
-  [[nodiscard]] std::string info(Nanos bound = Nanos::max());
-  [[nodiscard]] std::string peer_info(const std::string& peer);
+  // `bound`: how long to wait for the loop; without its answer AgentInfo::loop says so.
+  [[nodiscard]] AgentInfo info(Nanos bound = Nanos::max());
+  [[nodiscard]] PeerInfo peer_info(const std::string& peer);
 
  private:
   static void destroy(PeerAgentImpl* agent);
@@ -89,6 +89,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   Status close_parts(Nanos bound);
   struct LoopView;
   LoopView look() const;
+  void add_view(AgentInfo& out, const LoopView& view) const;
   std::optional<ctrl::Report> report();
   std::optional<LoopView> look(Nanos bound);
 

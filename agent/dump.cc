@@ -97,7 +97,7 @@ std::string dump() {
   std::string out = str("slime: process ", ::getpid(), " has ", all.size(),
                         all.size() == 1 ? " agent" : " agents", "; what is 0 or empty is left out\n");
   for (const std::shared_ptr<PeerAgentImpl>& one : all) {
-    const Json info = Json::parse(one->info(agent::limits::kDumpWait));
+    const Json info = Json::parse(to_json(one->info(agent::limits::kDumpWait)));
     write(out, 0, str("agent ", text_of(info["name"])), info, "name");
   }
   return out + "slime: end of the dump\n";

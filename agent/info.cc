@@ -1,10 +1,10 @@
-// Describes an agent as JSON, for people and tools.
+// Fills what an agent shows of itself and of its peers.
 
-#include <chrono>
+#include "agent/info.h"
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,12 +12,9 @@
 #include "agent/agent_impl.h"
 #include "base/str.h"
 #include "ctrl/client/token_file.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct PortView {
   std::size_t endpoints = 0;
@@ -25,117 +22,97 @@ struct PortView {
   transport::PortCounters counters;
 };
 
-std::string to_text(const Json& json) {
-  // peers choose their names, so bytes may be invalid UTF-8
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Json error_of(const Status& status) {
-  if (status.ok()) return nullptr;
-  return {{"code", code_name(status.code())}, {"text", status.text()}};
-}
-
-Json channel_json(const rpc::ChannelCounters& c) {
-  return {{"calls", c.calls},
-          {"calls_failed", c.calls_failed},
-          {"requests", c.requests},
-          {"stale_replies", c.stale_replies},
-          {"one_way_failed", c.one_way_failed},
-          {"receives_given_back", c.receives_given_back},
-          {"rendezvous", c.rendezvous},
-          {"pulled_bytes", c.pulled_bytes},
-          {"copied_bytes", c.copied_bytes},
-          {"over_budget", c.over_budget},
-          {"answers_revoked", c.answers_revoked},
-          {"held_bytes", c.held_bytes},
-          {"calls_in_flight", c.calls_in_flight},
-          {"queued_frames", c.queued_frames},
-          {"lent_buffers", c.lent_buffers}};
-}
-
-Json endpoint_json(const transport::EndpointCounters& counters) {
-  Json out;
+void add_endpoint(Counters& out, const transport::EndpointCounters& counters) {
   for (const transport::EndpointCounter& counter : transport::kEndpointCounters)
-    out[counter.name] = counters.*counter.value;
+    out.push_back({counter.name, counters.*counter.value});
+}
+
+Counters counters_of(const rpc::ChannelCounters& c, const transport::EndpointCounters& endpoint) {
+  Counters out = {{"calls", c.calls},
+                  {"calls_failed", c.calls_failed},
+                  {"requests", c.requests},
+                  {"stale_replies", c.stale_replies},
+                  {"one_way_failed", c.one_way_failed},
+                  {"receives_given_back", c.receives_given_back},
+                  {"rendezvous", c.rendezvous},
+                  {"pulled_bytes", c.pulled_bytes},
+                  {"copied_bytes", c.copied_bytes},
+                  {"over_budget", c.over_budget},
+                  {"answers_revoked", c.answers_revoked},
+                  {"held_bytes", c.held_bytes},
+                  {"calls_in_flight", c.calls_in_flight},
+                  {"queued_frames", c.queued_frames},
+                  {"lent_buffers", c.lent_buffers}};
+  add_endpoint(out, endpoint);
   return out;
 }
 
-// Adds up the counters of the agent's ports.
-void add(transport::PortCounters& to, const transport::PortCounters& one) {
-  to.completions += one.completions;
-  to.stale_completions += one.stale_completions;
-  to.receives_posted += one.receives_posted;
-  to.wakeups += one.wakeups;
-  to.refused_endpoints += one.refused_endpoints;
-  for (const transport::EndpointCounter& counter : transport::kEndpointCounters)
-    to.endpoints.*counter.value += one.endpoints.*counter.value;
-}
-
-Json port_json(const PortView& port) {
-  Json out = {{"endpoints", port.endpoints},
-              {"free_slots", port.free_slots},
-              {"port_completions", port.counters.completions},
-              {"stale_completions", port.counters.stale_completions},
-              {"receives_posted", port.counters.receives_posted},
-              {"wakeups", port.counters.wakeups},
-              {"refused_endpoints", port.counters.refused_endpoints}};
-  out.update(endpoint_json(port.counters.endpoints));
+Counters counters_of(const PortView& port) {
+  Counters out = {{"endpoints", port.endpoints},
+                  {"free_slots", port.free_slots},
+                  {"port_completions", port.counters.completions},
+                  {"stale_completions", port.counters.stale_completions},
+                  {"receives_posted", port.counters.receives_posted},
+                  {"wakeups", port.counters.wakeups},
+                  {"refused_endpoints", port.counters.refused_endpoints}};
+  add_endpoint(out, port.counters.endpoints);
   return out;
 }
 
-Json device_json(const std::vector<transport::DeviceCounter>& counters) {
-  Json out = Json::object();
-  for (const transport::DeviceCounter& counter : counters) out[counter.name] = counter.value;
-  return out;
-}
-
-Json operation_json(const agent::OperationView& operation) {
-  using std::chrono::duration_cast;
-  using std::chrono::milliseconds;
-  return {{"what", operation.what},
-          {"peer", operation.peer},
-          {"stage", operation.stage},
-          {"age_ms", duration_cast<milliseconds>(operation.age).count()},
-          {"deadline_ms", duration_cast<milliseconds>(operation.left).count()}};
-}
-
-Json peer_json(const agent::PeerView& peer) {
-  Json out = {{"name", peer.name},
-              {"address", peer.address},
-              {"peer", peer.identity.name},
-              {"instance", peer.identity.instance.is_zero() ? "" : peer.identity.instance.to_string()},
-              {"provider", peer.provider},
-              {"reason", peer.reason},
-              {"state", agent::state_name(peer.state)},
-              {"error", error_of(peer.error)},
-              {"failures", peer.failures},
-              {"waiting", peer.waiting},
-              {"connects", peer.connects},
-              {"connection", peer.connection}};
+PeerInfo info_of(const agent::PeerView& peer) {
+  PeerInfo out{.name = peer.name,
+               .address = peer.address,
+               .peer = peer.identity.name,
+               .instance = peer.identity.instance,
+               .provider = peer.provider,
+               .reason = peer.reason,
+               .state = std::string(agent::state_name(peer.state)),
+               .error = peer.error,
+               .failures = peer.failures,
+               .waiting = peer.waiting,
+               .connects = peer.connects,
+               .connection = peer.connection};
   if (peer.connection == 0) return out;
-  out["opened_by_us"] = peer.initiator;
-  out["endpoint"] = peer.endpoint;
-  out["in_flight"] = peer.in_flight;
-  out["credits"] = peer.credits;
-  Json counters = channel_json(peer.channel);
-  counters.update(endpoint_json(peer.bytes));
-  out["counters"] = std::move(counters);
+  out.opened_by_us = peer.initiator;
+  out.endpoint = peer.endpoint;
+  out.in_flight = peer.in_flight;
+  out.credits = peer.credits;
+  out.counters = counters_of(peer.channel, peer.bytes);
   return out;
 }
 
-Json registry_json(const agent::RegistryView& view) {
-  using std::chrono::duration_cast;
-  using std::chrono::milliseconds;
-  return {{"url", view.url},
-          {"state", agent::registry_state_name(view.state)},
-          {"error", error_of(view.last_error)},
-          {"incarnation", view.incarnation},
-          {"server_epoch", view.server_epoch},
-          {"revision", view.revision},
-          {"ttl_ms", duration_cast<milliseconds>(view.ttl).count()},
-          {"newest_key", view.newest_key},
-          {"heartbeats", view.heartbeats},
-          {"registrations", view.registrations}};
+RegistryInfo info_of(const agent::RegistryView& view) {
+  return {.url = view.url,
+          .state = std::string(agent::registry_state_name(view.state)),
+          .error = view.last_error,
+          .incarnation = view.incarnation,
+          .server_epoch = view.server_epoch,
+          .revision = view.revision,
+          .ttl = view.ttl,
+          .newest_key = view.newest_key,
+          .heartbeats = view.heartbeats,
+          .registrations = view.registrations};
+}
+
+RegisteredPeer info_of(const ctrl::PeerInfo& peer) {
+  RegisteredPeer out{.name = peer.name,
+                     .scope = peer.scope,
+                     .instance = peer.instance,
+                     .address = peer.address,
+                     .kind = peer.kind,
+                     .providers = peer.providers,
+                     .metadata = peer.metadata,
+                     .services = {},
+                     .regions = {},
+                     .incarnation = peer.incarnation,
+                     .revision = peer.revision,
+                     .expires_in = peer.expires_in};
+  for (const ctrl::ServiceInfo& service : peer.services)
+    out.services.push_back({service.name, service.kind, service.methods,
+                            std::string(ctrl::health_name(service.health)), service.labels});
+  for (const ctrl::RegionInfo& region : peer.regions)
+    out.regions.push_back({region.name, region.length_bytes, static_cast<Rights>(region.rights)});
+  return out;
 }
 
 }  // namespace
@@ -155,7 +132,7 @@ PeerAgentImpl::LoopView PeerAgentImpl::look() const {
     if (!port) continue;
     all.endpoints += port->endpoints();
     all.free_slots += port->free_slots();
-    add(all.counters, port->counters());
+    all.counters += port->counters();
   }
   return {switchboard_->view(), switchboard_->counters(), switchboard_->operations(), all,
           listener_ ? listener_->strangers_evicted() : 0};
@@ -201,53 +178,53 @@ std::optional<ctrl::Report> PeerAgentImpl::report() {
   return reports_.newest();
 }
 
-std::string PeerAgentImpl::info(Nanos bound) {
-  Json out = {{"name", options_.name},         {"scope", options_.scope},
-              {"address", address_},           {"instance", instance_.to_string()},
-              {"kind", options_.kind},         {"provider", options_.provider},
-              {"reason", devices_->describe()}};
-  using std::chrono::duration_cast;
-  using std::chrono::milliseconds;
-  out["outage_tolerated_ms"] = duration_cast<milliseconds>(options_.outage_tolerated).count();
-  out["memory_bytes"] = options_.memory_bytes;
-  out["max_payload_bytes"] = options_.max_payload_bytes;
+AgentInfo PeerAgentImpl::info(Nanos bound) {
+  AgentInfo out;
+  out.name = options_.name;
+  out.scope = options_.scope;
+  out.address = address_;
+  out.instance = instance_;
+  out.kind = options_.kind;
+  out.provider = options_.provider;
+  out.reason = devices_->describe();
+  out.outage_tolerated = options_.outage_tolerated;
+  out.memory_bytes = options_.memory_bytes;
+  out.max_payload_bytes = options_.max_payload_bytes;
   const agent::Admission::Pass pass(admission_);
-  out["state"] = forked() ? "forked" : pass ? "open" : "closed";
-  if (registrar_ && !forked()) out["registry"] = registry_json(registrar_->view());
-  if (!pass) return to_text(out);
-  const rpc::ServerCounters server = server_->counters();
-  out["server"] = {{"requests", server.requests},
-                   {"refused", server.refused},
-                   {"expired", server.expired},
-                   {"queued", server.queued},
-                   {"running", server.running}};
-  out["device"] = Json::object();
+  out.state = forked() ? "forked" : pass ? "open" : "closed";
+  if (registrar_ && !forked()) out.registry = info_of(registrar_->view());
+  if (!pass) return out;
+  out.server = server_->counters();
   for (std::size_t i = 0; i < devices_->size(); ++i) {
-    if (devices_->device(i) != nullptr) out["device"].update(device_json(devices_->device(i)->counters()));
+    if (devices_->device(i) == nullptr) continue;
+    for (const transport::DeviceCounter& counter : devices_->device(i)->counters())
+      out.device.push_back({counter.name, counter.value});
   }
   const std::optional<LoopView> view = look(bound);
-  if (!view) {
-    out["loop"] = "does not answer: a callback or an inline handler keeps it, or nobody drives it";
-    return to_text(out);
+  if (view) {
+    add_view(out, *view);
+  } else {
+    out.loop = "does not answer: a callback or an inline handler keeps it, or nobody drives it";
   }
-  out["connections"] = view->board.connections;
-  out["connections_made"] = view->board.made;
-  out["strangers_evicted"] = view->strangers_evicted;
-  out["receives_given_back"] = view->board.receives_given_back;
-  out["over_budget"] = view->board.over_budget;
-  out["answers_revoked"] = view->board.answers_revoked;
-  out["regions_published"] = memory_->regions().published();
-  out["port"] = port_json(view->port);
-  out["operations_in_flight"] = view->operations.count;
-  out["peers"] = Json::array();
-  for (const agent::PeerView& peer : view->peers) out["peers"].push_back(peer_json(peer));
-  out["operations"] = Json::array();
-  for (const agent::OperationView& operation : view->operations.oldest)
-    out["operations"].push_back(operation_json(operation));
-  return to_text(out);
+  return out;
 }
 
-std::string PeerAgentImpl::peer_info(const std::string& peer) {
+void PeerAgentImpl::add_view(AgentInfo& out, const LoopView& view) const {
+  out.connections = view.board.connections;
+  out.connections_made = view.board.made;
+  out.strangers_evicted = view.strangers_evicted;
+  out.receives_given_back = view.board.receives_given_back;
+  out.over_budget = view.board.over_budget;
+  out.answers_revoked = view.board.answers_revoked;
+  out.regions_published = memory_->regions().published();
+  out.port = counters_of(view.port);
+  out.operations_in_flight = view.operations.count;
+  for (const agent::PeerView& peer : view.peers) out.peers.push_back(info_of(peer));
+  for (const agent::OperationView& each : view.operations.oldest)
+    out.operations.push_back({each.what, each.peer, std::string(each.stage), each.age, each.left});
+}
+
+PeerInfo PeerAgentImpl::peer_info(const std::string& peer) {
   agent::PeerView view;
   view.name = peer;
   const agent::Admission::Pass pass(admission_);
@@ -256,10 +233,10 @@ std::string PeerAgentImpl::peer_info(const std::string& peer) {
   } else {
     view.error = admission_.refusal();
   }
-  return to_text(peer_json(view));
+  return info_of(view);
 }
 
-Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
+Result<std::vector<RegisteredPeer>> PeerAgentImpl::list_peers(Nanos timeout) {
   SLIME_TRY(check_may_wait());
   SLIME_TRY(admission_.refusal());
   if (options_.ctrl_url.empty())
@@ -274,12 +251,9 @@ Result<std::string> PeerAgentImpl::list_peers(Nanos timeout) {
   filter.scope = options_.scope;
   const auto list = (*client)->list_peers(filter);
   if (!list) return list.error();
-  std::string out = "[";
-  for (const ctrl::PeerInfo& peer : list->peers) {
-    if (out.size() > 1) out += ',';
-    out += ctrl::wire::encode(peer);
-  }
-  return out + "]";
+  std::vector<RegisteredPeer> out;
+  for (const ctrl::PeerInfo& peer : list->peers) out.push_back(info_of(peer));
+  return out;
 }
 
 }  // namespace slime

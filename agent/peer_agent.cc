@@ -190,7 +190,7 @@ Peer Peer::wait_for_ready() const {
 
 Status Peer::disconnect() { return agent_ ? agent_->disconnect(name_) : no_agent(); }
 
-std::string Peer::info() const { return agent_ ? agent_->peer_info(name_) : "{}"; }
+PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(name_) : PeerInfo{}; }
 
 // --------------------------------------------------------------------------------------- PeerAgent
 
@@ -279,8 +279,10 @@ void PeerAgent::on_disconnect(
     std::function<void(const std::string& peer, std::uint64_t connection)> handler) {
   impl_->on_disconnect(std::move(handler));
 }
-Result<std::string> PeerAgent::list_peers(Nanos timeout) { return impl_->list_peers(timeout); }
-std::string PeerAgent::info() const { return impl_->info(); }
+Result<std::vector<RegisteredPeer>> PeerAgent::list_peers(Nanos timeout) {
+  return impl_->list_peers(timeout);
+}
+AgentInfo PeerAgent::info() const { return impl_->info(); }
 // A callback that poll() runs may destroy *this.
 bool PeerAgent::poll(Nanos budget) {
   const auto impl = impl_;

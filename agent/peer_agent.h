@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/info.h"
 #include "agent/prepared_batch.h"
 #include "agent/service_proxy.h"
 #include "base/bytes.h"
@@ -331,8 +332,9 @@ class Peer {
   // Closes the connection, if there is one; the next use connects again.
   Status disconnect();
   [[nodiscard]] const std::string& name() const { return name_; }
-  // JSON: name, address, instance, provider, reason, state, error, counters.
-  [[nodiscard]] std::string info() const;
+  // Returns the state of the connection, the provider and the reason for it, the last error, and
+  // counters.
+  [[nodiscard]] PeerInfo info() const;
 
  private:
   friend class PeerAgent;
@@ -453,11 +455,12 @@ class PeerAgent {
   // land, and none of its requests starts inline. Handlers live as long as the agent. Be short.
   void on_disconnect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
 
-  // Returns nanoctrl's list of this scope's peers as a JSON array: name, address, instance, kind,
-  // services, regions, ... Errors: kInvalidArgument without a ctrl_url.
-  Result<std::string> list_peers(Nanos timeout = std::chrono::seconds(5));
-  // JSON: name, address, instance, registry state and last error, every peer's info(), counters.
-  [[nodiscard]] std::string info() const;
+  // Returns nanoctrl's list of this scope's peers, with their services and regions. Errors:
+  // kInvalidArgument without a ctrl_url.
+  Result<std::vector<RegisteredPeer>> list_peers(Nanos timeout = std::chrono::seconds(5));
+  // Returns the agent's options and state, its registration, its peers, its oldest operations, and
+  // counters.
+  [[nodiscard]] AgentInfo info() const;
 
   // Progress::kCaller only: runs due work; waits up to `budget` if there is none. Returns true if
   // anything ran.

@@ -1,7 +1,6 @@
 #include "agent/service_proxy.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "agent/services/proxy_call.h"
@@ -130,26 +129,19 @@ ServiceProxy ServiceProxy::with_key(std::string key) const {
   return with(std::move(options));
 }
 
-std::string ServiceProxy::info() const {
-  nlohmann::ordered_json out;
-  out["service"] = service_;
-  out["servers"] = nlohmann::ordered_json::array();
-  if (agent_ && !agent_->starter.forked()) {
-    const TimePoint now = steady_clock().now();
-    for (const agent::PooledServer& server : servers_->view()) {
-      nlohmann::ordered_json each;
-      each["name"] = server.name;
-      each["address"] = server.address;
-      each["instance"] = server.instance.to_string();
-      each["calls_in_flight"] = server.in_flight;
-      each["calls"] = server.calls;
-      each["ejections"] = server.ejections;
-      const bool avoided = server.avoided_until > now;
-      each["avoided"] = avoided ? nlohmann::ordered_json(server.failure.to_string()) : nullptr;
-      out["servers"].push_back(std::move(each));
-    }
-  }
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+ProxyInfo ServiceProxy::info() const {
+  ProxyInfo out{.service = service_, .servers = {}};
+  if (!agent_ || agent_->starter.forked()) return out;
+  const TimePoint now = steady_clock().now();
+  for (const agent::PooledServer& server : servers_->view())
+    out.servers.push_back({.name = server.name,
+                           .address = server.address,
+                           .instance = server.instance,
+                           .calls_in_flight = server.in_flight,
+                           .calls = server.calls,
+                           .ejections = server.ejections,
+                           .avoided = server.avoided_until > now ? server.failure : Status()});
+  return out;
 }
 
 }  // namespace slime

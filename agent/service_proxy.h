@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/info.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/future.h"
@@ -110,9 +111,8 @@ class ServiceProxy {
   [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // Returns JSON: the service, and for each known server: name, address, calls in flight, calls
-  // in all, ejections since its last answer, whether it is avoided and why.
-  [[nodiscard]] std::string info() const;
+  // Returns the servers that the agent knows, with the calls that went there.
+  [[nodiscard]] ProxyInfo info() const;
 
  private:
   friend class PeerAgentImpl;

@@ -190,7 +190,7 @@ Result<std::string> measure_cache(const CacheOptions& options) {
   if (!agent) return std::move(agent).error();
   CacheLoad load(**agent, *address, options);
   SLIME_TRY(load.prepare(**agent));
-  const auto provider = json::parse((*agent)->peer(*address).info()).at("provider").get<std::string>();
+  const std::string provider = (*agent)->peer(*address).info().provider;
   const Limit limit = choose_limit(for_limit, provider);
   LimitClient limits(for_limit);
   Figures figures;

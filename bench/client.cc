@@ -52,10 +52,10 @@ Status through_agent(const Options& options, const std::string& address, std::ui
   if (!agent) return std::move(agent).error();
   Peer peer = (*agent)->peer(address);
   if (auto connected = peer.connect().wait(); !connected) return std::move(connected).error();
-  const json about = json::parse(peer.info());
+  const std::string provider = peer.info().provider;
   auto load = make_peer_load(**agent, std::move(peer), options, index);
   if (!load) return std::move(load).error();
-  return serve_driver(**load, options, about.at("provider").get<std::string>());
+  return serve_driver(**load, options, provider);
 }
 
 Status through_channel(const Options& options, const std::string& address, std::uint32_t index) {

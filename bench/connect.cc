@@ -48,7 +48,7 @@ Status connect_round(const ConnectOptions& options, const std::string& address, 
     out.verified = out.verified && *reply == payload;
     out.latency.add(static_cast<std::uint64_t>(spent.count()));
     out.seconds += std::chrono::duration<double>(spent).count();
-    if (out.provider.empty()) out.provider = json::parse(peer.info()).at("provider").get<std::string>();
+    if (out.provider.empty()) out.provider = peer.info().provider;
     SLIME_TRY((*agent)->close());
   }
   return {};

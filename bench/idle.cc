@@ -116,10 +116,9 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   const double seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
   const double cpu = cpu_seconds() - cpu_before;
   const double kib = (pss_kib() - kib_before) / options.peers;
-  const nlohmann::json about = nlohmann::json::parse((*agent)->peer(addresses[0]).info());
   return nlohmann::json{
       {"bench", "idle"},
-      {"provider", about.at("provider")},
+      {"provider", (*agent)->peer(addresses[0]).info().provider},
       {"peers", options.peers},
       {"calls", options.calls},
       {"seconds", seconds},

@@ -57,7 +57,7 @@ int client(slime::PeerAgent& agent, const std::string& name) {
   std::printf("%s: %s\n", name.c_str(), std::string(slime::as_text(reply->bytes())).c_str());
   const auto peers = agent.list_peers();
   if (!peers) return fail(peers.error());
-  std::printf("%s\n", peers->c_str());
+  std::printf("%s\n", to_json(*peers).c_str());
   return 0;
 }
 

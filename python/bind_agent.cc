@@ -150,13 +150,14 @@ void bind_life(nb::class_<PyAgent>& agent) {
           "list_peers_json",
           [](const PyAgent& self, double timeout) {
             return unwrap(run_blocking([target = self.shared(), nanos = timeout_from(timeout)] {
-              return target->list_peers(nanos);
+              auto peers = target->list_peers(nanos);
+              return peers ? Result<std::string>(to_json(*peers)) : Result<std::string>(peers.error());
             }));
           },
           nb::arg("timeout") = 5.0)
       .def("info_json",
            [](const PyAgent& self) {
-             return run_blocking([target = self.shared()] { return target->info(); });
+             return run_blocking([target = self.shared()] { return to_json(target->info()); });
            })
       .def(
           "poll",

@@ -274,8 +274,9 @@ void bind_peer(nb::module_& m) {
             check(run_blocking([peer = self.shared()] { return peer->disconnect(); }));
           },
           "Closes the connection, if any; the next use connects again.")
-      .def("info_json",
-           [](const PyPeer& self) { return run_blocking([peer = self.shared()] { return peer->info(); }); });
+      .def("info_json", [](const PyPeer& self) {
+        return run_blocking([peer = self.shared()] { return to_json(peer->info()); });
+      });
   bind_operations(peer);
   bind_prepared(m, peer);
   bind_streams(m, peer);

@@ -31,6 +31,7 @@ from slime._errors import (
     Unimplemented,
     WaitTimeout,
 )
+from slime._info import AgentInfo, ErrorInfo, OperationInfo, PeerInfo, RegisteredPeer, RegistryInfo
 from slime._interceptors import (
     ClientCall,
     ClientTracing,
@@ -87,6 +88,7 @@ def empty(
 
 __all__ = [
     "Aborted",
+    "AgentInfo",
     "AlreadyExists",
     "AsyncCall",
     "AsyncProxy",
@@ -105,6 +107,7 @@ __all__ = [
     "Corrupt",
     "DeadlineExceeded",
     "Error",
+    "ErrorInfo",
     "Future",
     "Interceptor",
     "Internal",
@@ -113,14 +116,18 @@ __all__ = [
     "Logging",
     "MemoryRegion",
     "NotFound",
+    "OperationInfo",
     "Pages",
     "Peer",
     "PeerAgent",
+    "PeerInfo",
     "PermissionDenied",
     "PreparedBatch",
     "Priority",
     "Progress",
     "Proxy",
+    "RegisteredPeer",
+    "RegistryInfo",
     "RemoteRegion",
     "ResourceExhausted",
     "Retry",

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from slime import _attachments, _completion, _memory, _slime
 from slime._errors import DeadlineExceeded, log_failure
+from slime._info import AgentInfo, RegisteredPeer
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
 from slime._proxy import AnyServer, Retry
@@ -266,13 +267,13 @@ class PeerAgent(_slime.PeerAgent):
 
     # ---- what there is
 
-    def list_peers(self, timeout: float = 5.0) -> Any:
-        """Returns nanoctrl's list of this scope's peers: address, instance, kind, services, regions."""
+    def list_peers(self, timeout: float = 5.0) -> list[RegisteredPeer]:
+        """Returns nanoctrl's list of this scope's peers, with their services and regions."""
         return json.loads(self.list_peers_json(timeout))
 
-    def info(self) -> dict:
-        """Returns name, address, instance, registry state and last error, each peer's info(), and
-        counters."""
+    def info(self) -> AgentInfo:
+        """Returns the agent's options and state, its registration, its peers, its oldest operations,
+        and counters."""
         return json.loads(self.info_json())
 
     # ---- the end

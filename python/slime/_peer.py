@@ -8,6 +8,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
 from slime import _attachments, _interceptors, _slime, _streams
 from slime._async_call import AsyncCall, AsyncOneWay
 from slime._completion import Receive
+from slime._info import PeerInfo
 from slime._proxy import AnyServer
 from slime._streams import AsyncStream, Stream
 
@@ -190,8 +191,9 @@ class Peer(_slime.Peer):
         out._timing = self._timing
         return out
 
-    def info(self) -> dict:
-        """Returns name, address, instance, provider and the reason for it, state, error, counters."""
+    def info(self) -> PeerInfo:
+        """Returns the state of the connection, the provider and the reason for it, the last error, and
+        counters."""
         return json.loads(self.info_json())
 
     def __repr__(self) -> str:

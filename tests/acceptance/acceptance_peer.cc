@@ -72,7 +72,7 @@ std::unique_ptr<PeerAgent> start(const std::string& provider, const std::string&
 }
 
 std::int64_t copied_bytes(const Peer& peer) {
-  return Json::parse(peer.info()).at("counters").at("copied_bytes").get<std::int64_t>();
+  return static_cast<std::int64_t>(value_of(peer.info().counters, "copied_bytes"));
 }
 
 int serve(const std::string& provider) {

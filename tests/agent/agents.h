@@ -40,7 +40,7 @@ inline std::int64_t number_in(const std::string& json, std::string_view key) {
   return at == std::string::npos ? -1 : std::stoll(json.substr(at + quoted.size()));
 }
 inline bool has_state(const Peer& peer, std::string_view state) {
-  return peer.info().find("\"state\":\"" + std::string(state) + "\"") != std::string::npos;
+  return to_json(peer.info()).find("\"state\":\"" + std::string(state) + "\"") != std::string::npos;
 }
 
 // Adds two integers, and a few other things that tests call.

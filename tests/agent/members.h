@@ -55,7 +55,7 @@ class Members {
   std::string last_id;  // of the last token
 };
 
-inline std::int64_t newest_key(PeerAgent& agent) { return number_in(agent.info(), "newest_key"); }
+inline std::int64_t newest_key(PeerAgent& agent) { return number_in(to_json(agent.info()), "newest_key"); }
 
 inline Result<std::int64_t> add(PeerAgent& agent, const std::string& peer) {
   return agent.peer(peer).call<std::int64_t>("calc", "add", 1, 2).wait(kSoon);

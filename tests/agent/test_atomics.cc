@@ -40,7 +40,7 @@ void atomics_work(Pair& pair) {
   CHECK(pair.number(2) == 7);
   CHECK(pair.number(1) == 0);
   CHECK(pair.number(3) == 0);
-  CHECK(number_in(pair.peer.info(), "atomics") == 4);
+  CHECK(number_in(to_json(pair.peer.info()), "atomics") == 4);
 }
 
 TEST_CASE("fetch_add and compare_swap tell what was there before") {

@@ -32,8 +32,8 @@ TEST_CASE("a region goes to the peer as it is, and comes back into another one, 
   CHECK(back.size() == from.length_bytes() - 4096);
   CHECK(back.bytes().data() == to.data() + 1000);
   CHECK(std::memcmp(to.data() + 1000, from.data() + 4096, back.size()) == 0);
-  CHECK(number_in(pair.peer.info(), "copied_bytes") == 0);
-  CHECK(number_in(pair.peer.info(), "pulled_bytes") == static_cast<std::int64_t>(back.size()));
+  CHECK(number_in(to_json(pair.peer.info()), "copied_bytes") == 0);
+  CHECK(number_in(to_json(pair.peer.info()), "pulled_bytes") == static_cast<std::int64_t>(back.size()));
 }
 
 TEST_CASE("plain bytes and regions that cannot be used") {

@@ -35,11 +35,11 @@ std::unique_ptr<PeerAgent> serve_bytes(PeerAgentOptions options) {
 
 TEST_CASE("the limits of memory and of a payload are shown, and have defaults") {
   const auto plain = test::start();
-  CHECK(number_in(plain->info(), "memory_bytes") == std::int64_t{10} << 30);
-  CHECK(number_in(plain->info(), "max_payload_bytes") == std::int64_t{64} << 30);
+  CHECK(number_in(to_json(plain->info()), "memory_bytes") == std::int64_t{10} << 30);
+  CHECK(number_in(to_json(plain->info()), "max_payload_bytes") == std::int64_t{64} << 30);
   const auto agent = test::start(with_limits(8 * kMiB, 100'000));
-  CHECK(number_in(agent->info(), "memory_bytes") == 8 * kMiB);
-  CHECK(number_in(agent->info(), "max_payload_bytes") == 100'000);
+  CHECK(number_in(to_json(agent->info()), "memory_bytes") == 8 * kMiB);
+  CHECK(number_in(to_json(agent->info()), "max_payload_bytes") == 100'000);
 }
 
 TEST_CASE("limits of nothing, or of too little memory, are refused by name") {
@@ -63,7 +63,7 @@ TEST_CASE("requests and answers beyond a quarter of memory_bytes are refused, co
   Peer peer = client->peer(server->address());
   CHECK(take(peer.call<std::uint64_t>("bytes", "size", ByteVector(kMiB / 2)).wait(kSoon)) == kMiB / 2);
   CHECK(take(peer.call<ByteVector>("bytes", "make", kMiB / 2).wait(kSoon)).size() == kMiB / 2);
-  CHECK(number_in(server->info(), "over_budget") == 0);
+  CHECK(number_in(to_json(server->info()), "over_budget") == 0);
 
   const auto request = peer.call<std::uint64_t>("bytes", "size", ByteVector(2 * kMiB)).wait(kSoon);
   CHECK(code_of(request) == Code::kResourceExhausted);
@@ -72,14 +72,14 @@ TEST_CASE("requests and answers beyond a quarter of memory_bytes are refused, co
   const auto answer = peer.call<ByteVector>("bytes", "make", 2 * kMiB).wait(kSoon);
   CHECK(code_of(answer) == Code::kResourceExhausted);
   CHECK(answer.status().text().find("memory_bytes") != std::string::npos);
-  CHECK(number_in(server->info(), "over_budget") == 2);
-  CHECK(number_in(server->peer("client").info(), "over_budget") == 2);
-  CHECK(number_in(client->info(), "over_budget") == 0);
+  CHECK(number_in(to_json(server->info()), "over_budget") == 2);
+  CHECK(number_in(to_json(server->peer("client").info()), "over_budget") == 2);
+  CHECK(number_in(to_json(client->info()), "over_budget") == 0);
 
   // The agent's counter goes on when the connection that it is of is gone.
   client.reset();
-  REQUIRE(eventually([&] { return number_in(server->info(), "connections") == 0; }));
-  CHECK(number_in(server->info(), "over_budget") == 2);
+  REQUIRE(eventually([&] { return number_in(to_json(server->info()), "connections") == 0; }));
+  CHECK(number_in(to_json(server->info()), "over_budget") == 2);
   CHECK(eventually([&] {
     const std::string metrics = registry.api().handle({"GET", "/metrics", "", ""}).body;
     return metrics.find("slime_agent_over_budget_total{peer=\"server\",scope=\"default\"} 2\n") !=
@@ -107,7 +107,7 @@ TEST_CASE("an answer that is not read is revoked, counted and told to nanoctrl")
   REQUIRE(eventually([&] { return client->poll(Nanos::zero()), running.load(); }));
   // Nothing drives the caller from here on, so it reads nothing.
   released = true;
-  const auto revoked = [&] { return number_in(server->info(), "answers_revoked"); };
+  const auto revoked = [&] { return number_in(to_json(server->info()), "answers_revoked"); };
   CHECK(revoked() == 0);
   REQUIRE(eventually([&] { return revoked() == 1; }, patient(seconds(20))));
   CHECK(eventually([&] {

@@ -71,7 +71,7 @@ TEST_CASE("whatever descriptor is missing, agents say so in time, leak none, and
     const Outcome first = try_all(server->address(), kSoon);
     REQUIRE_MESSAGE(first.status.ok(), first.step, ": ", first.status.to_string());
   }
-  const auto connections = [&] { return number_in(server->info(), "connections"); };
+  const auto connections = [&] { return number_in(to_json(server->info()), "connections"); };
   REQUIRE(eventually([&] { return connections() == 0; }));
   const int before = open_descriptors();
   const int rounds = std::max(1, scaled(1));

@@ -304,7 +304,7 @@ TEST_CASE("a request that waits when the close runs out is not executed any more
   auto first = peer.call<void>("slow", "wait");
   REQUIRE(eventually([&] { return running->load() == 1; }));
   auto second = peer.call<void>("slow", "wait");
-  REQUIRE(eventually([&] { return number_in(server->info(), "queued") == 1; }));
+  REQUIRE(eventually([&] { return number_in(to_json(server->info()), "queued") == 1; }));
   CHECK(server->close(milliseconds(20)).code() == Code::kDeadlineExceeded);
   server.reset();
   *release = true;

@@ -80,10 +80,10 @@ TEST_CASE("both sides use the one connection, opened by either") {
   CHECK(take(pair.b->peer("a").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
   CHECK(take(pair.b->peer("a").call<std::string>("calc", "caller").wait(kSoon)) == "b");
   CHECK(take(pair.a->peer("b").call<std::string>("calc", "caller").wait(kSoon)) == "a");
-  CHECK(number_in(pair.a->info(), "connections") == 1);
-  CHECK(number_in(pair.b->info(), "connections") == 1);
-  CHECK(number_in(pair.a->info(), "connections_made") == 1);
-  CHECK(number_in(pair.b->info(), "connections_made") == 1);
+  CHECK(number_in(to_json(pair.a->info()), "connections") == 1);
+  CHECK(number_in(to_json(pair.b->info()), "connections") == 1);
+  CHECK(number_in(to_json(pair.a->info()), "connections_made") == 1);
+  CHECK(number_in(to_json(pair.b->info()), "connections_made") == 1);
 }
 
 TEST_CASE("a batch is one operation, and its notification comes once, after all bytes") {
@@ -296,7 +296,7 @@ TEST_CASE("an empty peer answers instead of crashing") {
   Peer none;
   CHECK(code_of(none.connect().wait()) == Code::kInvalidArgument);
   CHECK(code_of(none.region("x")) == Code::kInvalidArgument);
-  CHECK(none.info() == "{}");
+  CHECK(none.info().name.empty());
 }
 
 }  // namespace

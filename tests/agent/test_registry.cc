@@ -13,7 +13,7 @@ namespace {
 using namespace test;
 
 bool registry_state(const PeerAgent& agent, std::string_view state) {
-  const std::string info = agent.info();
+  const std::string info = to_json(agent.info());
   const auto at = info.find("\"registry\"");
   return info.find("\"state\":\"" + std::string(state) + "\"", at) < info.find("\"error\"", at);
 }
@@ -30,21 +30,22 @@ TEST_CASE("peers find each other by name, and the registry shows what they have"
   auto client = test::start(options_for(registry, "client"));
   CHECK(take(client->peer("worker:0").call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
   CHECK(take(client->peer("worker:0").region("weights/0")).length_bytes() == 4096);
-  const std::string list = take(client->list_peers());
+  const std::string list = to_json(take(client->list_peers()));
   CHECK(list.find("\"worker:0\"") != std::string::npos);
   CHECK(list.find("\"client\"") != std::string::npos);
   CHECK(list.find("\"weights/0\"") != std::string::npos);
   CHECK(list.find("\"calc\"") != std::string::npos);
   CHECK(list.find(worker->address()) != std::string::npos);
   CHECK(region.close().ok());
-  CHECK(eventually([&] { return take(client->list_peers()).find("weights/0") == std::string::npos; }));
+  CHECK(
+      eventually([&] { return to_json(take(client->list_peers())).find("weights/0") == std::string::npos; }));
   CHECK(worker->close().ok());
-  CHECK(take(client->list_peers()).find("worker:0") == std::string::npos);
+  CHECK(to_json(take(client->list_peers())).find("worker:0") == std::string::npos);
 }
 
 // Returns whether the peer is connected now, by any request.
 bool connected(PeerAgent& agent, const std::string& name) {
-  return agent.peer(name).info().find("\"state\":\"ready\"") != std::string::npos;
+  return to_json(agent.peer(name).info()).find("\"state\":\"ready\"") != std::string::npos;
 }
 
 TEST_CASE("links that should exist are made without a use, and made again by a peer that comes back") {
@@ -85,7 +86,7 @@ TEST_CASE("nanoctrl hears of an agent's connections and what they have moved, an
   }));
   const auto report = told(*control, "client", "worker:0");
   CHECK(report->state == "ready");
-  CHECK(client->peer("worker:0").info().find(str("\"provider\":\"", report->provider, "\"")) !=
+  CHECK(to_json(client->peer("worker:0").info()).find(str("\"provider\":\"", report->provider, "\"")) !=
         std::string::npos);
   CHECK(report->sent_bytes > 0);
   CHECK(report->received_bytes > 0);
@@ -126,7 +127,7 @@ TEST_CASE("an agent gets in with its token, and says what is wrong with another"
   PeerAgentOptions options = options_for(registry, "worker:0");
   options.ctrl_token = admin.token;
   auto worker = test::start(options);
-  CHECK(take(worker->list_peers()).find("worker:0") != std::string::npos);
+  CHECK(to_json(take(worker->list_peers())).find("worker:0") != std::string::npos);
 }
 
 TEST_CASE("start fails when the name is taken or the registry is not there") {
@@ -165,7 +166,7 @@ TEST_CASE("a peer that restarts under its name at another address is found by th
     const auto sum = peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon);
     REQUIRE_MESSAGE(sum.has_value(), sum.status().to_string());
     const std::string instance = worker->instance().to_string();
-    CHECK(peer.info().find(instance) != std::string::npos);
+    CHECK(to_json(peer.info()).find(instance) != std::string::npos);
   }
 }
 
@@ -220,15 +221,15 @@ TEST_CASE(
   CHECK(eventually(
       [&] {
         const auto list = client->list_peers();
-        return list && list->find("weights") != std::string::npos &&
-               list->find("late") != std::string::npos && list->find("\"calc\"") != std::string::npos &&
-               list->find("\"client\"") != std::string::npos;
+        const std::string text = list ? to_json(*list) : "";
+        return text.find("weights") != std::string::npos && text.find("late") != std::string::npos &&
+               text.find("\"calc\"") != std::string::npos && text.find("\"client\"") != std::string::npos;
       },
       seconds(3)));
   // The list may show it before the answer to its registration has come.
   CHECK(eventually([&] { return registry_state(*client, "registered"); }));
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
-  CHECK(number_in(client->info(), "connections_made") == 1);
+  CHECK(number_in(to_json(client->info()), "connections_made") == 1);
 }
 
 TEST_CASE(
@@ -260,13 +261,14 @@ TEST_CASE("an expired lease: a peer that answers keeps the connection") {
   auto client = test::start(options_for(registry, "client"));
   Peer peer = client->peer("worker:0");
   REQUIRE(peer.connect().wait(kSoon).has_value());
-  REQUIRE(eventually([&] { return take(client->list_peers()).find("worker:0") == std::string::npos; }));
+  REQUIRE(
+      eventually([&] { return to_json(take(client->list_peers())).find("worker:0") == std::string::npos; }));
   // Several of the client's heartbeats have brought the news.
-  const auto beats = [&] { return number_in(client->info(), "heartbeats"); };
+  const auto beats = [&] { return number_in(to_json(client->info()), "heartbeats"); };
   const auto seen = beats();
   REQUIRE(eventually([&] { return beats() >= seen + 3; }));
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
-  CHECK(number_in(client->info(), "connections_made") == 1);
+  CHECK(number_in(to_json(client->info()), "connections_made") == 1);
 }
 
 TEST_CASE("when the name has a new owner, the same object reaches the new one though the old still answers") {
@@ -285,7 +287,7 @@ TEST_CASE("when the name has a new owner, the same object reaches the new one th
   }));
   CHECK(eventually([&] {
     return peer.connect().wait(kSoon) &&
-           peer.info().find(new_owner->instance().to_string()) != std::string::npos;
+           to_json(peer.info()).find(new_owner->instance().to_string()) != std::string::npos;
   }));
 }
 
@@ -298,10 +300,10 @@ TEST_CASE("news of owners before the one that a name has now cost its connection
   auto worker = start_calculator(registry, "worker:0");
   Peer peer = client->peer("worker:0");
   REQUIRE(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
-  const std::int64_t before = number_in(client->info(), "heartbeats");
-  REQUIRE(eventually([&] { return number_in(client->info(), "heartbeats") >= before + 2; }));
+  const std::int64_t before = number_in(to_json(client->info()), "heartbeats");
+  REQUIRE(eventually([&] { return number_in(to_json(client->info()), "heartbeats") >= before + 2; }));
   CHECK(take(peer.call<std::int64_t>("calc", "add", 1, 2).wait(kSoon)) == 3);
-  CHECK(number_in(peer.info(), "connects") == 1);
+  CHECK(number_in(to_json(peer.info()), "connects") == 1);
 }
 
 TEST_CASE("news of former owners of a name cost nothing to the connection that its present owner opened") {
@@ -313,10 +315,10 @@ TEST_CASE("news of former owners of a name cost nothing to the connection that i
   const auto client = test::start(options_for(registry, "client"));
   Peer peer = client->peer("worker:0");
   REQUIRE(peer.connect().wait(kSoon).has_value());
-  const std::int64_t before = number_in(worker->info(), "heartbeats");
-  REQUIRE(eventually([&] { return number_in(worker->info(), "heartbeats") >= before + 2; }));
+  const std::int64_t before = number_in(to_json(worker->info()), "heartbeats");
+  REQUIRE(eventually([&] { return number_in(to_json(worker->info()), "heartbeats") >= before + 2; }));
   CHECK(peer.connect().wait(kSoon).has_value());
-  CHECK(number_in(client->info(), "connections_made") == 1);
+  CHECK(number_in(to_json(client->info()), "connections_made") == 1);
 }
 
 TEST_CASE("close does not wait for a registry that is not there") {

@@ -70,7 +70,7 @@ int serve(std::uint64_t memory_bytes, std::size_t workers, std::uint64_t reply_b
   say("READY " + (*agent)->address());
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "open") open_once();
-    if (line == "info") say((*agent)->info());
+    if (line == "info") say(to_json((*agent)->info()));
   }
   open_once();
   (*agent)->close().ignore();

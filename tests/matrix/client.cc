@@ -59,8 +59,7 @@ Peer Run::start_small(std::size_t workers, std::size_t queue_limit) {
 }
 
 std::int64_t counter(const Peer& peer, std::string_view name) {
-  const auto info = nlohmann::json::parse(peer.info());
-  return info.at("counters").at(std::string(name)).get<std::int64_t>();
+  return static_cast<std::int64_t>(value_of(peer.info().counters, name));
 }
 
 }  // namespace slime::matrix

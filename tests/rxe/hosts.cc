@@ -193,15 +193,17 @@ TEST_CASE("two hosts find each other by name and exchange calls and bytes") {
   Side side;
   const auto peers = side.agent->list_peers();
   REQUIRE_MESSAGE(peers.has_value(), peers.status().to_string());
-  CHECK(peers->find('"' + side.peer.name() + '"') != std::string::npos);
-  CHECK(peers->find('"' + side.agent->name() + '"') != std::string::npos);
+  const std::string listed = to_json(*peers);
+  CHECK(listed.find('"' + side.peer.name() + '"') != std::string::npos);
+  CHECK(listed.find('"' + side.agent->name() + '"') != std::string::npos);
   const Status asked = ask(side.peer, scaled(50));
   CHECK_MESSAGE(asked.ok(), asked.to_string());
   const TimePoint begin = steady_clock().now();
   const Status exchanged = exchange(side, 10);
   CHECK_MESSAGE(exchanged.ok(), exchanged.to_string());
   MESSAGE(str(scaled(50) * static_cast<int>(kCalls), " calls; ", side.local.length_bytes() >> 20,
-              " MiB there and back in ", millis(steady_clock().now() - begin), " ms; ", side.peer.info()));
+              " MiB there and back in ", millis(steady_clock().now() - begin), " ms; ",
+              to_json(side.peer.info())));
 }
 
 TEST_CASE("objects in a cache on the other host come back as they were put") {
@@ -283,7 +285,7 @@ std::vector<std::byte> first_bytes(PeerAgent& agent, Peer peer, const std::strin
   const Copy copy{*local, 0, remote, 0, kBytes};
   const auto read = peer.read({&copy, 1}, kNoHelp).wait(kNoHelp);
   CHECK_MESSAGE(read.has_value(), read.status().to_string());
-  CHECK_MESSAGE(peer.info().find(expected) != std::string::npos, peer.info());
+  CHECK_MESSAGE(to_json(peer.info()).find(expected) != std::string::npos, to_json(peer.info()));
   return {local->data(), local->data() + kBytes};
 }
 
@@ -296,9 +298,9 @@ std::unique_ptr<PeerAgent> start_choosing(const std::string& far) {
     agent = start_agent("chooser-of-" + far, text_setting("SLIME_TOKEN"), "auto");
     Peer peer = agent->peer(far);
     (void)meet(peer);
-    return peer.info().find("it failed with this peer") == std::string::npos;
+    return to_json(peer.info()).find("it failed with this peer") == std::string::npos;
   });
-  REQUIRE_MESSAGE(in_time, agent->peer(far).info());
+  REQUIRE_MESSAGE(in_time, to_json(agent->peer(far).info()));
   return agent;
 }
 
@@ -323,13 +325,13 @@ TEST_CASE("agents that choose use tcp where the RDMA devices of two hosts carry 
   auto choosing = start_agent("chooser-of-" + far, text_setting("SLIME_TOKEN"), "auto");
   Peer peer = choosing->peer(far);
   first_bytes(*choosing, peer, R"("provider":"tcp","reason":"other host; )");
-  CHECK_MESSAGE(peer.info().find("no verbs here: it failed with this peer: ") != std::string::npos,
-                peer.info());
+  CHECK_MESSAGE(to_json(peer.info()).find("no verbs here: it failed with this peer: ") != std::string::npos,
+                to_json(peer.info()));
   // RDMA is not tried again at once.
   const TimePoint begin = steady_clock().now();
   REQUIRE(peer.disconnect().ok());
   first_bytes(*choosing, peer, R"("provider":"tcp")");
-  CHECK(peer.info().find("no verbs here: it failed with this peer: ") != std::string::npos);
+  CHECK(to_json(peer.info()).find("no verbs here: it failed with this peer: ") != std::string::npos);
   MESSAGE(str("the second connection took ", millis(steady_clock().now() - begin), " ms"));
 }
 
@@ -393,7 +395,7 @@ TEST_CASE("a lossy wire costs no byte and hangs nothing") {
     REQUIRE_MESSAGE(asked.ok(), asked.to_string());
   }
   MESSAGE(str(rounds, " rounds of ", side.local.length_bytes() >> 20, " MiB there and back and ", 2 * kCalls,
-              " calls in ", millis(steady_clock().now() - begin), " ms; ", side.peer.info()));
+              " calls in ", millis(steady_clock().now() - begin), " ms; ", to_json(side.peer.info())));
 }
 
 }  // namespace slime::test
