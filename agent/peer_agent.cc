@@ -95,41 +95,39 @@ Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos timeout) {
 }
 
 template <class Call>
-auto Peer::begin(std::shared_ptr<Call> call, Nanos timeout) const {
+auto RawPeer::begin(std::shared_ptr<Call> call, Nanos timeout) const {
   call->take_for(signature_);
   return agent_->starter().begin(name_, std::move(call), settings_, span(timeout), wait_for_ready_);
 }
 
-Future<Payload> Peer::call_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                               Nanos timeout) {
+Future<Payload> RawPeer::call(std::string_view service, std::string_view method, ByteVector arguments,
+                              Nanos timeout) const {
   if (!agent_) return Future<Payload>::ready(no_agent());
   return begin(std::make_shared<agent::CallOperation>(agent_->starter().driver(), std::string(service),
                                                       std::string(method), std::move(arguments)),
                timeout);
 }
 
-Future<Payload> Peer::call_attached(std::string_view service, std::string_view method,
-                                    rpc::AttachedBody request, Nanos timeout) {
+Future<Payload> RawPeer::call_attached(std::string_view service, std::string_view method,
+                                       rpc::AttachedBody request, Nanos timeout) const {
   if (request.attachments.empty() && request.into.empty() && !request.raw)
-    return call_raw(service, method, std::move(request.body), timeout);
+    return call(service, method, std::move(request.body), timeout);
   if (!agent_) return Future<Payload>::ready(no_agent());
   return begin(std::make_shared<agent::AttachedCall>(agent_->starter().driver(), std::string(service),
                                                      std::string(method), std::move(request)),
                timeout);
 }
 
-Future<None> Peer::one_way_attached(std::string_view service, std::string_view method,
-                                    rpc::AttachedBody request, Nanos timeout) {
+Future<None> RawPeer::one_way_attached(std::string_view service, std::string_view method,
+                                       rpc::AttachedBody request, Nanos timeout) const {
   if (!agent_) return Future<None>::ready(no_agent());
   return begin(std::make_shared<agent::OneWayOperation>(agent_->starter().driver(), std::string(service),
                                                         std::string(method), std::move(request)),
                timeout);
 }
 
-std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> Peer::stream_attached(std::string_view service,
-                                                                                  std::string_view method,
-                                                                                  rpc::AttachedBody request,
-                                                                                  bool reads, Nanos timeout) {
+RawStream RawPeer::stream_attached(std::string_view service, std::string_view method,
+                                   rpc::AttachedBody request, bool reads, Nanos timeout) const {
   if (!agent_) {
     auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
     end->stop(no_agent());

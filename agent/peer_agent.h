@@ -162,10 +162,54 @@ namespace agent {
 class Session;
 }
 
+// The calls of a Peer with encoded bytes: Peer::raw(). Cheap to copy. Thread: any.
+class RawPeer {
+ public:
+  // Calls with a msgpack array of the arguments; the value is the msgpack value of the result.
+  Future<Payload> call(std::string_view service, std::string_view method, ByteVector arguments,
+                       Nanos timeout = {}) const;
+  // Like call(), with attachments, which extension values in the body refer to.
+  Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
+                                Nanos timeout = {}) const;
+  // Like Peer::one_way().
+  Future<None> one_way(std::string_view service, std::string_view method, ByteVector arguments,
+                       Nanos timeout = {}) const {
+    return one_way_attached(service, method, {std::move(arguments)}, timeout);
+  }
+  Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
+                                Nanos timeout = {}) const;
+  // Like Peer::stream(): returns this side of the stream, and the method's result. `reads`: the
+  // method writes messages. The caller must call discard() on the StreamEnd before dropping it with
+  // unread messages.
+  RawStream stream(std::string_view service, std::string_view method, ByteVector arguments, bool reads,
+                   Nanos timeout = {}) const {
+    return stream_attached(service, method, {std::move(arguments)}, reads, timeout);
+  }
+  RawStream stream_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
+                            bool reads, Nanos timeout = {}) const;
+
+ private:
+  friend class Peer;
+  RawPeer() = default;
+  RawPeer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
+      : agent_(std::move(agent)), name_(std::move(name)) {}
+  template <class Call>
+  auto begin(std::shared_ptr<Call> call, Nanos timeout) const;
+  [[nodiscard]] Nanos span(Nanos timeout) const { return timeout == Nanos::zero() ? timeout_ : timeout; }
+
+  std::shared_ptr<PeerAgentImpl> agent_;
+  std::string name_;
+  Nanos timeout_{};
+  Nanos idle_timeout_{};  // of streams; zero: the agent's default
+  bool wait_for_ready_ = false;
+  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
+  rpc::Signature signature_;
+};
+
 // A peer by name or address. Cheap to copy. Connects on first use, and again on the next use after
 // a break. Thread: any. A timeout of zero is the agent's default. Operations of a closed agent end
 // with kUnavailable.
-class Peer {
+class Peer : private RawPeer {
  public:
   Peer() = default;
 
@@ -224,7 +268,7 @@ class Peer {
     if constexpr (rpc::kMayAttach<A...>) {
       return call<R>(CallOptions{}, service, method, args...);
     } else {
-      return rpc::decode_future<R>(call_raw(service, method, rpc::encode_arguments(args...)),
+      return rpc::decode_future<R>(RawPeer::call(service, method, rpc::encode_arguments(args...)),
                                    rpc::method_label(service, method));
     }
   }
@@ -243,12 +287,6 @@ class Peer {
                                                       const std::type_identity_t<P>&... args) {
     return with_signature(method.signature()).template call<R>(method.service(), method.name(), args...);
   }
-  // Calls with encoded arguments: a msgpack array in, the msgpack value of the result out.
-  Future<Payload> call_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                           Nanos timeout = {});
-  // Like call_raw(), with attachments, which extension values in the body refer to.
-  Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
-                                Nanos timeout = {});
   // Calls a bytes method (rpc::Service::add_bytes) with `body` as its request, not encoded. The
   // reply is the handler's bytes, and starts at an address that is a multiple of 8.
   Future<Payload> call_bytes(std::string_view service, std::string_view method, ByteVector body,
@@ -267,38 +305,21 @@ class Peer {
   Future<None> one_way(const rpc::Method<R(P...)>& method, const std::type_identity_t<P>&... args) {
     return with_signature(method.signature()).one_way(method.service(), method.name(), args...);
   }
-  Future<None> one_way_raw(std::string_view service, std::string_view method, ByteVector arguments,
-                           Nanos timeout = {}) {
-    return one_way_attached(service, method, {std::move(arguments)}, timeout);
-  }
   Future<None> one_way_bytes(std::string_view service, std::string_view method, ByteVector body,
                              Nanos timeout = {}) {
     return one_way_attached(service, method, {.body = std::move(body), .raw = true}, timeout);
   }
-  Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
-                                Nanos timeout = {});
   // Calls a streaming method (rpc/stream.h). The method reads `In`, writes `Out` (None: no messages
   // in that direction) and returns R. The stream ends when no message goes either way for its idle
   // timeout. with_timeout() also limits the time of the whole stream; the agent's timeout does not.
   template <class In, class Out, class R = None, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view service, std::string_view method, const A&... args) {
-    auto [end, result] =
-        stream_attached(service, method, rpc::encode_attached_arguments(args...), rpc::detail::kStreams<Out>);
+    auto [end, result] = RawPeer::stream_attached(service, method, rpc::encode_attached_arguments(args...),
+                                                  rpc::detail::kStreams<Out>);
     return {std::move(end), std::move(result)};
   }
-  // Like stream(), with encoded bytes: returns this side of the stream, and the method's result.
-  // `reads`: the method writes messages. The caller must call discard() on the StreamEnd before
-  // dropping it with unread messages.
-  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view service,
-                                                                         std::string_view method,
-                                                                         ByteVector arguments, bool reads,
-                                                                         Nanos timeout = {}) {
-    return stream_attached(service, method, {std::move(arguments)}, reads, timeout);
-  }
-  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_attached(std::string_view service,
-                                                                              std::string_view method,
-                                                                              rpc::AttachedBody request,
-                                                                              bool reads, Nanos timeout = {});
+  // Returns the calls with encoded arguments. Valid as long as this Peer; a copy lives on its own.
+  [[nodiscard]] const RawPeer& raw() const { return *this; }
   // Lists the peer's services by name, with methods, parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos timeout = {}) {
     return with_timeout(span(timeout))
@@ -339,22 +360,10 @@ class Peer {
  private:
   friend class PeerAgent;
   friend class PeerAgentImpl;
-  Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
-      : agent_(std::move(agent)), name_(std::move(name)) {}
-  template <class Call>
-  auto begin(std::shared_ptr<Call> call, Nanos timeout) const;
+  Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name) : RawPeer(std::move(agent), std::move(name)) {}
   template <class T>
   Future<T> receive(std::uint64_t tag, Nanos timeout);
   [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
-  [[nodiscard]] Nanos span(Nanos timeout) const { return timeout == Nanos::zero() ? timeout_ : timeout; }
-
-  std::shared_ptr<PeerAgentImpl> agent_;
-  std::string name_;
-  Nanos timeout_{};
-  Nanos idle_timeout_{};  // of streams; zero: the agent's default
-  bool wait_for_ready_ = false;
-  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
-  rpc::Signature signature_;
 };
 
 // The credit of a notification that is not handled yet. The destructor returns the credit to the

@@ -27,16 +27,17 @@ Status ProxyOptions::validate() const {
 
 ServiceProxy::ServiceProxy(std::shared_ptr<agent::CallingAgent> agent,
                            std::shared_ptr<agent::ServerPool> servers, std::string service,
-                           ProxyOptions options)
-    : agent_(std::move(agent)),
-      servers_(std::move(servers)),
-      favorite_(std::make_shared<agent::Favorite>()),
-      options_(std::make_shared<const ProxyOptions>(std::move(options))),
-      service_(std::move(service)) {}
+                           ProxyOptions options) {
+  agent_ = std::move(agent);
+  servers_ = std::move(servers);
+  favorite_ = std::make_shared<agent::Favorite>();
+  options_ = std::make_shared<const ProxyOptions>(std::move(options));
+  service_ = std::move(service);
+}
 
-Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view service,
-                                         std::string_view method, rpc::AttachedBody request,
-                                         Nanos timeout) const {
+Future<rpc::Payload> RawServiceProxy::start(rpc::CallKind kind, std::string_view service,
+                                            std::string_view method, rpc::AttachedBody request,
+                                            Nanos timeout) const {
   if (!agent_)
     return Future<rpc::Payload>::ready(
         Status(Code::kInvalidArgument, "an empty proxy: get one from PeerAgent::proxy()"));
@@ -58,15 +59,22 @@ Future<rpc::Payload> ServiceProxy::start(rpc::CallKind kind, std::string_view se
       ->start(std::move(problem));
 }
 
-Future<rpc::Payload> ServiceProxy::call_attached(std::string_view method, rpc::AttachedBody request,
-                                                 Nanos timeout) const {
+Future<rpc::Payload> RawServiceProxy::call_attached(std::string_view method, rpc::AttachedBody request,
+                                                    Nanos timeout) const {
   return start(rpc::CallKind::kPlain, service_, method, std::move(request), timeout);
 }
 
-Future<None> ServiceProxy::one_way_attached(std::string_view method, rpc::AttachedBody request,
-                                            Nanos timeout) const {
+Future<None> RawServiceProxy::one_way_attached(std::string_view method, rpc::AttachedBody request,
+                                               Nanos timeout) const {
   return rpc::decode_future<void>(
       start(rpc::CallKind::kOneWay, service_, method, std::move(request), timeout));
+}
+
+RawStream RawServiceProxy::stream_attached(std::string_view, rpc::AttachedBody, bool reads, Nanos) const {
+  const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any server");
+  auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
+  end->stop(status);
+  return {std::move(end), Future<rpc::Payload>::ready(status)};
 }
 
 Future<rpc::ServiceInfo> ServiceProxy::describe(Nanos timeout) const {

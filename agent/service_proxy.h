@@ -17,6 +17,7 @@
 #include "rpc/payload.h"
 #include "rpc/reflection.h"
 #include "rpc/signature.h"
+#include "rpc/stream.h"
 
 namespace slime {
 
@@ -26,6 +27,9 @@ struct CallingAgent;
 class ServerPool;
 struct Favorite;
 }  // namespace agent
+
+// This side of a stream with encoded messages, and the method's result.
+using RawStream = std::pair<std::shared_ptr<rpc::StreamEnd>, Future<rpc::Payload>>;
 
 // Which of the peers that serve a service a call goes to.
 enum class Balance : std::uint8_t {
@@ -58,6 +62,42 @@ struct ProxyOptions {
   [[nodiscard]] Status validate() const;
 };
 
+// The calls of a ServiceProxy with encoded bytes: ServiceProxy::raw(). Thread: any.
+class RawServiceProxy {
+ public:
+  // As those of RawPeer.
+  Future<rpc::Payload> call(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
+    return call_attached(method, {std::move(arguments)}, timeout);
+  }
+  Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
+                                     Nanos timeout = {}) const;
+  Future<None> one_way(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
+    return one_way_attached(method, {std::move(arguments)}, timeout);
+  }
+  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request, Nanos timeout = {}) const;
+  // End with kUnimplemented: a stream goes to one peer.
+  RawStream stream(std::string_view method, ByteVector arguments, bool reads, Nanos timeout = {}) const {
+    return stream_attached(method, {std::move(arguments)}, reads, timeout);
+  }
+  RawStream stream_attached(std::string_view method, rpc::AttachedBody request, bool reads,
+                            Nanos timeout = {}) const;
+
+ private:
+  friend class ServiceProxy;
+  RawServiceProxy() = default;
+  [[nodiscard]] Future<rpc::Payload> start(rpc::CallKind kind, std::string_view service,
+                                           std::string_view method, rpc::AttachedBody request,
+                                           Nanos timeout) const;
+
+  std::shared_ptr<agent::CallingAgent> agent_;
+  std::shared_ptr<agent::ServerPool> servers_;
+  std::shared_ptr<agent::Favorite> favorite_;
+  std::shared_ptr<const ProxyOptions> options_;
+  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
+  rpc::Signature signature_;
+  std::string service_;
+};
+
 // Calls a service at any server in the agent's scope. Each call goes to a live server; a call
 // that was certainly not executed goes to the next server, within the call's timeout. nanoctrl
 // lists the servers: asked on first use, then updated in the background. A server that failed
@@ -66,7 +106,7 @@ struct ProxyOptions {
 //
 // Besides what calls of a Peer answer: kUnavailable when no server is left (nothing was executed),
 // kInvalidArgument for an agent without ctrl_url.
-class ServiceProxy {
+class ServiceProxy : private RawServiceProxy {
  public:
   ServiceProxy() = default;
 
@@ -76,11 +116,6 @@ class ServiceProxy {
     return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)),
                                  rpc::method_label(service_, method));
   }
-  Future<rpc::Payload> call_raw(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
-    return call_attached(method, {std::move(arguments)}, timeout);
-  }
-  Future<rpc::Payload> call_attached(std::string_view method, rpc::AttachedBody request,
-                                     Nanos timeout = {}) const;
   // As Peer::call_bytes.
   Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
     return call_attached(method, {.body = std::move(body), .raw = true}, timeout);
@@ -93,7 +128,8 @@ class ServiceProxy {
   Future<None> one_way(std::string_view method, const A&... args) const {
     return one_way_attached(method, rpc::encode_attached_arguments(args...));
   }
-  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request, Nanos timeout = {}) const;
+  // Returns the calls with encoded arguments. Valid as long as this proxy; a copy lives on its own.
+  [[nodiscard]] const RawServiceProxy& raw() const { return *this; }
   // Asks a live server to describe the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos timeout = {}) const;
 
@@ -120,17 +156,6 @@ class ServiceProxy {
                std::string service, ProxyOptions options);
   [[nodiscard]] ServiceProxy with(ProxyOptions options) const;
   [[nodiscard]] ServiceProxy with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;
-  [[nodiscard]] Future<rpc::Payload> start(rpc::CallKind kind, std::string_view service,
-                                           std::string_view method, rpc::AttachedBody request,
-                                           Nanos timeout) const;
-
-  std::shared_ptr<agent::CallingAgent> agent_;
-  std::shared_ptr<agent::ServerPool> servers_;
-  std::shared_ptr<agent::Favorite> favorite_;
-  std::shared_ptr<const ProxyOptions> options_;
-  std::shared_ptr<const rpc::CallSettings> settings_;  // null: none
-  rpc::Signature signature_;
-  std::string service_;
 };
 
 }  // namespace slime

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,64 +10,98 @@
 
 namespace slime {
 
-// The client of a service that code made by `slime stubs` uses: calls one peer, or any live server.
-// A cheap value. Thread: any.
-class Stub {
+// The calls of a Stub with encoded bytes: Stub::raw(). Thread: any.
+class RawStub {
  public:
-  Stub(std::string service, Peer peer) : service_(std::move(service)), at_(std::move(peer)) {}
-  explicit Stub(ServiceProxy proxy) : service_(proxy.service()), at_(std::move(proxy)) {}
-
-  // This stub, for calls of one method, which is taken for this: rpc/signature.h.
-  [[nodiscard]] Stub with_signature(const rpc::Signature& signature) const {
-    Stub out = *this;
-    std::visit([&](auto& at) { at = at.with_signature(signature); }, out.at_);
-    return out;
+  // As those of RawPeer and RawServiceProxy.
+  Future<Payload> call(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
+    return call_attached(method, {std::move(arguments)}, timeout);
   }
-  template <class R, class... A>
-  Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... arguments) {
-    return rpc::decode_future<R>(call_raw(method, arguments...));
+  Future<Payload> call_attached(std::string_view method, rpc::AttachedBody request,
+                                Nanos timeout = {}) const {
+    if (const auto* const peer = std::get_if<Peer>(&at_))
+      return peer->raw().call_attached(service_, method, std::move(request), timeout);
+    return std::get<ServiceProxy>(at_).raw().call_attached(method, std::move(request), timeout);
   }
-  // The result as it is on the wire.
-  template <class... A>
-  Future<Payload> call_raw(std::string_view method, const A&... arguments) {
-    rpc::AttachedBody request = rpc::encode_attached_arguments(arguments...);
-    if (auto* const peer = std::get_if<Peer>(&at_))
-      return peer->call_attached(service_, method, std::move(request));
-    return std::get<ServiceProxy>(at_).call_attached(method, std::move(request));
+  Future<None> one_way(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
+    return one_way_attached(method, {std::move(arguments)}, timeout);
   }
-  // Of a method of bytes.
-  Future<Payload> call_bytes(std::string_view method, ByteVector body) {
-    if (auto* const peer = std::get_if<Peer>(&at_))
-      return peer->call_bytes(service_, method, std::move(body));
-    return std::get<ServiceProxy>(at_).call_bytes(method, std::move(body));
+  Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request,
+                                Nanos timeout = {}) const {
+    if (const auto* const peer = std::get_if<Peer>(&at_))
+      return peer->raw().one_way_attached(service_, method, std::move(request), timeout);
+    return std::get<ServiceProxy>(at_).raw().one_way_attached(method, std::move(request), timeout);
   }
-  // Of methods that stream, to the one peer: through a proxy it ends with kUnimplemented.
-  template <class In, class Out, class R, class... A>
-  rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) {
-    auto [end, result] =
-        open(method, rpc::encode_attached_arguments(arguments...), rpc::detail::kStreams<Out>);
-    return {std::move(end), std::move(result)};
+  RawStream stream(std::string_view method, ByteVector arguments, bool reads, Nanos timeout = {}) const {
+    return stream_attached(method, {std::move(arguments)}, reads, timeout);
   }
-  // Its messages as they are on the wire: see Peer::stream_raw.
-  template <class... A>
-  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> stream_raw(std::string_view method,
-                                                                         const A&... arguments) {
-    return open(method, rpc::encode_attached_arguments(arguments...), true);
+  RawStream stream_attached(std::string_view method, rpc::AttachedBody request, bool reads,
+                            Nanos timeout = {}) const {
+    if (const auto* const peer = std::get_if<Peer>(&at_))
+      return peer->raw().stream_attached(service_, method, std::move(request), reads, timeout);
+    return std::get<ServiceProxy>(at_).raw().stream_attached(method, std::move(request), reads, timeout);
   }
 
  private:
-  std::pair<std::shared_ptr<rpc::StreamEnd>, Future<Payload>> open(std::string_view method,
-                                                                   rpc::AttachedBody request, bool reads) {
-    if (auto* const peer = std::get_if<Peer>(&at_))
-      return peer->stream_attached(service_, method, std::move(request), reads);
-    const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any server");
-    auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
-    end->stop(status);
-    return {std::move(end), Future<Payload>::ready(status)};
-  }
+  friend class Stub;
+  RawStub(std::string service, std::variant<Peer, ServiceProxy> at)
+      : service_(std::move(service)), at_(std::move(at)) {}
 
   std::string service_;
   std::variant<Peer, ServiceProxy> at_;
+};
+
+// The client of one service: calls one peer, or any live server. Code made by `slime stubs` uses
+// one. Cheap to copy. Thread: any.
+class Stub : private RawStub {
+ public:
+  Stub(std::string service, Peer peer) : RawStub(std::move(service), std::move(peer)) {}
+  explicit Stub(const ServiceProxy& proxy) : RawStub(proxy.service(), proxy) {}
+
+  [[nodiscard]] const std::string& service() const { return service_; }
+  // Return this stub with other settings, as those of Peer.
+  [[nodiscard]] Stub with_timeout(Nanos timeout) const {
+    return with([&](const auto& at) { return at.with_timeout(timeout); });
+  }
+  [[nodiscard]] Stub with_signature(const rpc::Signature& signature) const {
+    return with([&](const auto& at) { return at.with_signature(signature); });
+  }
+
+  // As Peer::call(): call<int>("add", 1, 2).
+  template <class R, class... A>
+  Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... arguments) const {
+    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(arguments...)));
+  }
+  // As Peer::call_bytes().
+  Future<Payload> call_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
+    return call_attached(method, {.body = std::move(body), .raw = true}, timeout);
+  }
+  // As Peer::one_way().
+  template <class... A>
+  Future<None> one_way(std::string_view method, const A&... arguments) const {
+    return one_way_attached(method, rpc::encode_attached_arguments(arguments...));
+  }
+  Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
+    return one_way_attached(method, {.body = std::move(body), .raw = true}, timeout);
+  }
+  // As Peer::stream(). A stream goes to one peer: through a ServiceProxy it ends with
+  // kUnimplemented.
+  template <class In, class Out, class R, class... A>
+  rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) const {
+    auto [end, result] =
+        stream_attached(method, rpc::encode_attached_arguments(arguments...), rpc::detail::kStreams<Out>);
+    return {std::move(end), std::move(result)};
+  }
+  // Returns the calls with encoded arguments. Valid as long as this stub; a copy lives on its own.
+  [[nodiscard]] const RawStub& raw() const { return *this; }
+
+ private:
+  template <class Change>
+  [[nodiscard]] Stub with(const Change& change) const {
+    Stub out = *this;
+    std::visit([&](auto& at) { at = change(at); }, out.at_);
+    return out;
+  }
 };
 
 }  // namespace slime

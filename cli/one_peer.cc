@@ -89,8 +89,8 @@ bool OnePeer::interrupted() { return g_interrupted; }
 
 Result<Payload> OnePeer::call_within(std::string_view service, std::string_view method,
                                      rpc::AttachedBody body, Nanos timeout) {
-  if (proxy_) return wait_or_cancel(proxy_->call_attached(method, std::move(body), timeout));
-  return wait_or_cancel(peer_.call_attached(service, method, std::move(body), timeout));
+  if (proxy_) return wait_or_cancel(proxy_->raw().call_attached(method, std::move(body), timeout));
+  return wait_or_cancel(peer_.raw().call_attached(service, method, std::move(body), timeout));
 }
 
 Result<Payload> OnePeer::call(std::string_view service, std::string_view method, ByteVector body, bool raw) {

@@ -119,6 +119,11 @@ std::string call_of(const rpc::MethodInfo& info) {
              ");\n    return stub_.with_signature(signature_).");
 }
 
+// Returns the arguments `passed`, ", a, b", encoded for a raw call.
+std::string encoded(const std::string& passed) {
+  return str(", slime::rpc::encode_attached_arguments(", passed.empty() ? passed : passed.substr(2), ")");
+}
+
 // Returns a streaming method for callers that pass `passed`.
 std::string stream_overload(const rpc::MethodInfo& info, const std::string& name, const std::string& taken,
                             const std::string& passed) {
@@ -127,8 +132,8 @@ std::string stream_overload(const rpc::MethodInfo& info, const std::string& name
   };
   const auto any = [](const std::string& type) { return !type.empty() && parse_wire_type(type).has_any(); };
   if (any(info.reads) || any(info.writes) || any(info.result))
-    return str("  auto ", name, "(", taken, ") {\n", call_of(info), "stream_raw(", literal(info.name), passed,
-               ");\n  }\n");
+    return str("  auto ", name, "(", taken, ") {\n", call_of(info), "raw().stream_attached(",
+               literal(info.name), encoded(passed), ", true);\n  }\n");
   const WireType result = parse_wire_type(info.result);
   const std::string types = str(messages(info.reads), ", ", messages(info.writes), ", ",
                                 result.name == "none" ? "slime::None" : type_name(result));
@@ -159,8 +164,8 @@ std::string overload(const rpc::MethodInfo& info, const std::string& name,
   const std::string value = result.name == "none" ? "void" : type_name(result);
   const std::string future = result.name == "none" ? "slime::None" : value;
   if (result.has_any())
-    return str("  slime::Future<slime::Payload> ", name, "(", taken, ") {\n", call_of(info), "call_raw(",
-               literal(info.name), passed, ");\n  }\n");
+    return str("  slime::Future<slime::Payload> ", name, "(", taken, ") {\n", call_of(info),
+               "raw().call_attached(", literal(info.name), encoded(passed), ");\n  }\n");
   return str("  slime::Future<", future, "> ", name, "(", taken, ") {\n", call_of(info), "call<", value, ">(",
              literal(info.name), passed, ");\n  }\n");
 }

@@ -147,7 +147,7 @@ void bind_life(nb::class_<PyAgent>& agent) {
       .def_static("provider_names", &PeerAgent::provider_names,
                   "What `provider` may be in this build: \"auto\", \"tcp\", ...")
       .def(
-          "list_peers_json",
+          "_list_peers_json",
           [](const PyAgent& self, double timeout) {
             return unwrap(run_blocking([target = self.shared(), nanos = timeout_from(timeout)] {
               auto peers = target->list_peers(nanos);
@@ -155,7 +155,7 @@ void bind_life(nb::class_<PyAgent>& agent) {
             }));
           },
           nb::arg("timeout") = 5.0)
-      .def("info_json",
+      .def("_info_json",
            [](const PyAgent& self) {
              return run_blocking([target = self.shared()] { return to_json(target->info()); });
            })
@@ -186,12 +186,12 @@ void bind_life(nb::class_<PyAgent>& agent) {
                 [target = self.shared(), nanos = timeout_from(timeout)] { return target->drain(nanos); }));
           },
           nb::arg("timeout"), "Refuses new requests, waits for those that run.")
-      .def("next_imm", &next_imm, nb::sig("def next_imm(self) -> tuple[Peer, int] | None"),
+      .def("_next_imm", &next_imm, nb::sig("def _next_imm(self) -> tuple[Peer, int] | None"),
            "Waits for a notification. Returns (peer, number), or None once the agent is closed.")
       .def(
-          "start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for next_imm from now on.")
+          "_start_imms", [](PyAgent& self) { self.imms(); }, "Keeps notifications for _next_imm from now on.")
       .def(
-          "close_agent", [](PyAgent& self, double timeout) { check(self.close(timeout)); },
+          "_close_agent", [](PyAgent& self, double timeout) { check(self.close(timeout)); },
           nb::arg("timeout"));
 }
 
@@ -275,7 +275,7 @@ void bind_agent(nb::module_& m) {
   bind_regions(agent);
   bind_life(agent);
   agent.def(
-      "serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
+      "_serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
       nb::arg("service"));
   bind_peer(m);
   bind_proxy(m);

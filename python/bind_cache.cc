@@ -216,10 +216,10 @@ void bind_cache(nb::module_& m) {
             new (self) PyCacheClient(agent, server, options);
           },
           nb::arg("agent"), nb::arg("server"), nb::arg("timeout") = nb::none())
-      .def("put_places", &put_many, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"),
+      .def("_put_places", &put_many, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"),
            nb::arg("ttl") = nb::none(), nb::arg("replace") = false)
-      .def("get_bytes", &get_many, nb::arg("namespace"), nb::arg("keys"))
-      .def("get_places", &get_many_into, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"))
+      .def("_get_bytes", &get_many, nb::arg("namespace"), nb::arg("keys"))
+      .def("_get_places", &get_many_into, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"))
       .def(
           "info",
           [](const PyCacheClient& self, std::string space, nb::handle key) {
@@ -257,7 +257,7 @@ void bind_cache(nb::module_& m) {
           },
           nb::arg("namespace"), nb::arg("key"),
           nb::sig("def unpin(self, namespace: str, key: str | bytes) -> None"))
-      .def("stats_json", [](const PyCacheClient& self) {
+      .def("_stats_json", [](const PyCacheClient& self) {
         return to_json(unwrap(run_blocking([client = self.shared()] { return client->client.stats(); })));
       });
 }

@@ -102,13 +102,13 @@ nb::object call_raw(const PyPeer& self, std::string_view service, std::string_vi
   rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
   const Nanos nanos = timeout_or_default(timeout);
   if (!metadata && !timing) {
-    return make_call_future(self.peer().call_attached(service, method, std::move(body), nanos), self.agent(),
-                            decode, nullptr);
+    return make_call_future(self.peer().raw().call_attached(service, method, std::move(body), nanos),
+                            self.agent(), decode, nullptr);
   }
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_call_future(peer.call_attached(service, method, std::move(body), nanos), self.agent(), decode,
-                          std::move(told));
+  return make_call_future(peer.raw().call_attached(service, method, std::move(body), nanos), self.agent(),
+                          decode, std::move(told));
 }
 
 nb::object call_attached(const PyPeer& self, std::string_view service, std::string_view method,
@@ -117,8 +117,9 @@ nb::object call_attached(const PyPeer& self, std::string_view service, std::stri
   rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_call_future(peer.call_attached(service, method, std::move(body), timeout_or_default(timeout)),
-                          self.agent(), decode, std::move(told));
+  return make_call_future(
+      peer.raw().call_attached(service, method, std::move(body), timeout_or_default(timeout)), self.agent(),
+      decode, std::move(told));
 }
 
 nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string_view method,
@@ -128,8 +129,9 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
   body.raw = as_bytes;
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
-  return make_future(peer.one_way_attached(service, method, std::move(body), timeout_or_default(timeout)),
-                     self.agent(), std::move(told), OnInterrupt::kCancel);
+  return make_future(
+      peer.raw().one_way_attached(service, method, std::move(body), timeout_or_default(timeout)),
+      self.agent(), std::move(told), OnInterrupt::kCancel);
 }
 
 void bind_operations(nb::class_<PyPeer>& peer) {
@@ -169,13 +171,13 @@ void bind_operations(nb::class_<PyPeer>& peer) {
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("timeout") = nb::none(),
            nb::sig("def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future"),
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
-      .def("recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
-           nb::sig("def recv_future(self, tag: int, timeout: float | None = None) -> Future"),
+      .def("_recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
+           nb::sig("def _recv_future(self, tag: int, timeout: float | None = None) -> Future"),
            "Receives the next message with this tag (see slime.Peer.recv()).")
-      .def("call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+      .def("_call_raw", &call_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,
-           nb::sig("def call_raw(self, service: str, method: str, arguments: typing.Any, "
+           nb::sig("def _call_raw(self, service: str, method: str, arguments: typing.Any, "
                    "timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
@@ -184,26 +186,26 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "Payload.\n"
            "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
            "tells\nwhere the time went. `as_bytes`: they are no msgpack, but for a method of bytes.")
-      .def("call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
+      .def("_call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
            nb::arg("arguments").none(), nb::arg("attached"), nb::arg("timeout") = nb::none(),
            nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
-           nb::sig("def call_attached(self, service: str, method: str, arguments: typing.Any, "
+           nb::sig("def _call_attached(self, service: str, method: str, arguments: typing.Any, "
                    "attached: AttachedBody, timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
-           "As call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
-      .def("one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+           "As _call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
+      .def("_one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
-           nb::sig("def one_way_raw(self, service: str, method: str, arguments: typing.Any, "
+           nb::sig("def _one_way_raw(self, service: str, method: str, arguments: typing.Any, "
                    "timeout: float | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
            "Calls without an answer, with an encoded msgpack array; done once the request has left. "
            "`metadata`,\n"
-           "`timing` and `as_bytes` as in call_raw(); the timing ends when the request has left.");
+           "`timing` and `as_bytes` as in _call_raw(); the timing ends when the request has left.");
 }
 
 }  // namespace
@@ -274,7 +276,7 @@ void bind_peer(nb::module_& m) {
             check(run_blocking([peer = self.shared()] { return peer->disconnect(); }));
           },
           "Closes the connection, if any; the next use connects again.")
-      .def("info_json", [](const PyPeer& self) {
+      .def("_info_json", [](const PyPeer& self) {
         return run_blocking([peer = self.shared()] { return to_json(peer->info()); });
       });
   bind_operations(peer);

@@ -57,8 +57,8 @@ nb::object call_value(const PyServiceProxy& self, std::string_view method, const
   if (!encode_value(arguments, request)) return nb::none();
   const Nanos nanos = timeout_or_default(timeout);
   Future<Payload> future = request.attachments.empty()
-                               ? self.proxy().call_raw(method, std::move(request.body), nanos)
-                               : self.proxy().call_attached(method, std::move(request), nanos);
+                               ? self.proxy().raw().call(method, std::move(request.body), nanos)
+                               : self.proxy().raw().call_attached(method, std::move(request), nanos);
   return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
 }
 
@@ -69,7 +69,7 @@ nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::han
   rpc::AttachedBody body{.body = {memory.bytes().begin(), memory.bytes().end()}, .raw = as_bytes};
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_call_future(proxy.call_attached(method, std::move(body), timeout_or_default(timeout)),
+  return make_call_future(proxy.raw().call_attached(method, std::move(body), timeout_or_default(timeout)),
                           self.agent(), decode, std::move(told));
 }
 
@@ -79,7 +79,7 @@ nb::object call_attached(const PyServiceProxy& self, std::string_view method, nb
   rpc::AttachedBody body = attached.take(arguments);
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_call_future(proxy.call_attached(method, std::move(body), timeout_or_default(timeout)),
+  return make_call_future(proxy.raw().call_attached(method, std::move(body), timeout_or_default(timeout)),
                           self.agent(), decode, std::move(told));
 }
 
@@ -90,7 +90,7 @@ nb::object one_way_raw(const PyServiceProxy& self, std::string_view method, nb::
   body.raw = as_bytes;
   auto told = times_if(timing);
   const ServiceProxy proxy = carrying(self.proxy(), metadata, told);
-  return make_future(proxy.one_way_attached(method, std::move(body), timeout_or_default(timeout)),
+  return make_future(proxy.raw().one_way_attached(method, std::move(body), timeout_or_default(timeout)),
                      self.agent(), std::move(told), OnInterrupt::kCancel);
 }
 

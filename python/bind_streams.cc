@@ -27,7 +27,7 @@ nb::object stream_raw(const PyPeer& self, std::string_view service, std::string_
   auto told = times_if(timing);
   Peer peer = carrying(self.peer(), metadata, told);
   if (idle_timeout) peer = peer.with_idle_timeout(timeout_or_default(idle_timeout));
-  auto [end, result] = peer.stream_raw(service, method, std::move(body), true, timeout_or_default(timeout));
+  auto [end, result] = peer.raw().stream(service, method, std::move(body), true, timeout_or_default(timeout));
   PyStreamEnd stream(std::move(end), result, self.agent());
   return nb::make_tuple(std::move(stream),
                         make_call_future(std::move(result), self.agent(), decode, std::move(told)));
@@ -90,10 +90,10 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
       .def("cancel", &PyStreamEnd::cancel, "Ends the stream now, on both sides. Of the caller's end.")
       .def("drop", &PyStreamEnd::drop,
            "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
-  peer.def("stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
+  peer.def("_stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("idle_timeout") = nb::none(),
-           nb::sig("def stream_raw(self, service: str, method: str, arguments: typing.Any, "
+           nb::sig("def _stream_raw(self, service: str, method: str, arguments: typing.Any, "
                    "timeout: float | None = None, "
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "

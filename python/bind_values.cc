@@ -13,8 +13,8 @@ nb::object call_value(const PyPeer& self, std::string_view service, std::string_
   if (!encode_value(arguments, request)) return nb::none();
   const Nanos nanos = timeout_or_default(timeout);
   Future<Payload> future = request.attachments.empty()
-                               ? self.peer().call_raw(service, method, std::move(request.body), nanos)
-                               : self.peer().call_attached(service, method, std::move(request), nanos);
+                               ? self.peer().raw().call(service, method, std::move(request.body), nanos)
+                               : self.peer().raw().call_attached(service, method, std::move(request), nanos);
   return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
 }
 

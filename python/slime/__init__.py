@@ -47,6 +47,7 @@ from slime._interceptors import (
 from slime._memory import region_of
 from slime._peer import AsyncProxy, Peer, Proxy
 from slime._proxy import Retry
+from slime._raw import RawPeer
 from slime._service import Call, current_call, method
 from slime._slime import (
     Attachment,
@@ -126,6 +127,7 @@ __all__ = [
     "Priority",
     "Progress",
     "Proxy",
+    "RawPeer",
     "RegisteredPeer",
     "RegistryInfo",
     "RemoteRegion",

@@ -177,7 +177,7 @@ class PeerAgent(_slime.PeerAgent):
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors
         with self._lock:
-            self.serve_raw(server.service)
+            self._serve_raw(server.service)
             self._servers.append(server)
             server.start()
             _busy.add(self)
@@ -234,14 +234,14 @@ class PeerAgent(_slime.PeerAgent):
         with self._lock:
             self._imm_handler = handler
             if self._imm_thread is None:
-                self.start_imms()
+                self._start_imms()
                 self._imm_thread = threading.Thread(target=self._run_imms, name="slime-imm", daemon=True)
                 self._imm_thread.start()
                 _busy.add(self)
 
     def _run_imms(self) -> None:
         while True:
-            item = self.next_imm()
+            item = self._next_imm()
             if item is None:
                 return
             peer, imm = item
@@ -269,12 +269,12 @@ class PeerAgent(_slime.PeerAgent):
 
     def list_peers(self, timeout: float = 5.0) -> list[RegisteredPeer]:
         """Returns nanoctrl's list of this scope's peers, with their services and regions."""
-        return json.loads(self.list_peers_json(timeout))
+        return json.loads(self._list_peers_json(timeout))
 
     def info(self) -> AgentInfo:
         """Returns the agent's options and state, its registration, its peers, its oldest operations,
         and counters."""
-        return json.loads(self.info_json())
+        return json.loads(self._info_json())
 
     # ---- the end
 
@@ -291,7 +291,7 @@ class PeerAgent(_slime.PeerAgent):
             self._closed = True
         deadline = time.monotonic() + timeout
         try:
-            self.close_agent(timeout)
+            self._close_agent(timeout)
         finally:
             self._end_threads(deadline)
 

@@ -44,7 +44,7 @@ class CacheClient(_slime.CacheClient):
     ) -> None:
         """Puts an object, for `ttl` seconds or until it is evicted. Raises AlreadyExists if it exists,
         unless `replace`."""
-        (outcome,) = self.put_places(namespace, [key], [_place(data)], ttl, replace)
+        (outcome,) = self._put_places(namespace, [key], [_place(data)], ttl, replace)
         if outcome is not None:
             raise from_status(*outcome)
 
@@ -59,7 +59,7 @@ class CacheClient(_slime.CacheClient):
         """Puts many objects with few operations. Returns for each, in order: None, or the Error that
         put() would have raised."""
         pairs = list(items.items() if isinstance(items, Mapping) else items)
-        outcomes = self.put_places(
+        outcomes = self._put_places(
             namespace, [key for key, _ in pairs], [_place(data) for _, data in pairs], ttl, replace
         )
         return [None if outcome is None else from_status(*outcome) for outcome in outcomes]
@@ -68,9 +68,9 @@ class CacheClient(_slime.CacheClient):
         """Returns the object, or raises NotFound. With `out` it is written there, and the result is
         its length."""
         if out is None:
-            (outcome,) = self.get_bytes(namespace, [key])
+            (outcome,) = self._get_bytes(namespace, [key])
         else:
-            (outcome,) = self.get_places(namespace, [key], [_place(out)])
+            (outcome,) = self._get_places(namespace, [key], [_place(out)])
         if isinstance(outcome, tuple):
             raise from_status(*outcome)
         return outcome
@@ -82,15 +82,15 @@ class CacheClient(_slime.CacheClient):
         other errors."""
         keys = list(keys)
         if out is None:
-            outcomes = self.get_bytes(namespace, keys)
+            outcomes = self._get_bytes(namespace, keys)
         else:
-            outcomes = self.get_places(namespace, keys, [_place(target) for target in out])
+            outcomes = self._get_places(namespace, keys, [_place(target) for target in out])
         return [_or_none(outcome) for outcome in outcomes]
 
     def stats(self) -> dict:
         """Returns the statistics of the cache: objects, bytes, hits, misses, evicted, leases, slabs by
         size, ..."""
-        return json.loads(self.stats_json())
+        return json.loads(self._stats_json())
 
 
 def _or_none(outcome: Any) -> Any:

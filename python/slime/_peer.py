@@ -10,6 +10,7 @@ from slime._async_call import AsyncCall, AsyncOneWay
 from slime._completion import Receive
 from slime._info import PeerInfo
 from slime._proxy import AnyServer
+from slime._raw import RawPeer
 from slime._streams import AsyncStream, Stream
 
 
@@ -27,7 +28,7 @@ class Peer(_slime.Peer):
     def recv(self, tag: int, timeout: Optional[float] = None) -> Receive:
         """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or
         ended by asyncio.wait_for returns its message to the front of the tag."""
-        return Receive(self.recv_future(tag, timeout))
+        return Receive(self._recv_future(tag, timeout))
 
     def call(
         self,
@@ -52,7 +53,7 @@ class Peer(_slime.Peer):
                 future = _slime.call_value(self, service, method, arguments, timeout)
                 if future is not None:
                     return future
-        begin = _attachments.starter(self.call_raw, self.call_attached, (service, method), arguments, timeout, into)
+        begin = _attachments.starter(self._call_raw, self._call_attached, (service, method), arguments, timeout, into)
         return _interceptors.begin_call(self, "call", (service, method), begin, metadata, timing)
 
     def call_bytes(
@@ -68,7 +69,7 @@ class Peer(_slime.Peer):
         future's value is a memoryview of the answer."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.call_raw(service, method, body, timeout, memoryview, entries, timed, as_bytes=True)
+            return self._call_raw(service, method, body, timeout, memoryview, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "call", (service, method), start, metadata, timing)
 
@@ -86,7 +87,7 @@ class Peer(_slime.Peer):
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.one_way_raw(service, method, body, timeout, entries, timed, beside)
+            return self._one_way_raw(service, method, body, timeout, entries, timed, beside)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
@@ -101,7 +102,7 @@ class Peer(_slime.Peer):
         """Like one_way(), for a raw method: see call_bytes()."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self.one_way_raw(service, method, body, timeout, entries, timed, as_bytes=True)
+            return self._one_way_raw(service, method, body, timeout, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start, metadata)
 
@@ -138,6 +139,10 @@ class Peer(_slime.Peer):
         stream.finish()`."""
         bounds = (timeout, idle_timeout)
         return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
+
+    def raw(self) -> RawPeer:
+        """Returns the calls with encoded bytes."""
+        return RawPeer(self)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
         """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout`: seconds for each call; None: the peer's default."""
@@ -194,7 +199,7 @@ class Peer(_slime.Peer):
     def info(self) -> PeerInfo:
         """Returns the state of the connection, the provider and the reason for it, the last error, and
         counters."""
-        return json.loads(self.info_json())
+        return json.loads(self._info_json())
 
     def __repr__(self) -> str:
         return f"<slime.Peer {self.name!r}>"

@@ -286,10 +286,6 @@ class PeerAgent:
     def provider_names() -> list[str]:
         """What `provider` may be in this build: "auto", "tcp", ..."""
 
-    def list_peers_json(self, timeout: float = 5.0) -> str: ...
-
-    def info_json(self) -> str: ...
-
     def poll(self, budget: float = 0.0) -> bool:
         """
         Progress.CALLER only: runs what is due, waits up to `budget` seconds (0.1 at most) if nothing is.
@@ -298,18 +294,6 @@ class PeerAgent:
 
     def drain(self, timeout: float) -> None:
         """Refuses new requests, waits for those that run."""
-
-    def next_imm(self) -> tuple[Peer, int] | None:
-        """
-        Waits for a notification. Returns (peer, number), or None once the agent is closed.
-        """
-
-    def start_imms(self) -> None:
-        """Keeps notifications for next_imm from now on."""
-
-    def close_agent(self, timeout: float) -> None: ...
-
-    def serve_raw(self, service: Service) -> None: ...
 
 class Peer:
     """
@@ -351,8 +335,6 @@ class Peer:
     def disconnect(self) -> None:
         """Closes the connection, if any; the next use connects again."""
 
-    def info_json(self) -> str: ...
-
     def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future:
         """
         Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
@@ -388,37 +370,10 @@ class Peer:
         A message of any size, in order by tag; copied. Done once the peer's agent has it.
         """
 
-    def recv_future(self, tag: int, timeout: float | None = None) -> Future:
-        """Receives the next message with this tag (see slime.Peer.recv())."""
-
-    def call_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
-        """
-        Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the Payload.
-        `metadata` has keys, values, and whether the call may be made without; with `timing` the future tells
-        where the time went. `as_bytes`: they are no msgpack, but for a method of bytes.
-        """
-
-    def call_attached(self, service: str, method: str, arguments: Any, attached: AttachedBody, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
-        """
-        As call_raw, with what goes beside the arguments, and memory for what comes beside the result.
-        """
-
-    def one_way_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
-        """
-        Calls without an answer, with an encoded msgpack array; done once the request has left. `metadata`,
-        `timing` and `as_bytes` as in call_raw(); the timing ends when the request has left.
-        """
-
     def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | Iterable[Any]) -> PreparedBatch:
         """
         Checks and binds a batch for many posts. Does not connect. InvalidArgument and PermissionDenied
         name the first wrong block.
-        """
-
-    def stream_raw(self, service: str, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]:
-        """
-        Calls a method that streams with an encoded msgpack array of the arguments: this side of the
-        stream, and the result, which is decode(Payload), or the Payload.
         """
 
 class Transfer(enum.Enum):
@@ -724,12 +679,6 @@ class CacheClient:
 
     def __init__(self, agent: PeerAgent, server: str, timeout: float | None = None) -> None: ...
 
-    def put_places(self, namespace: str, keys: list, places: list, ttl: float | None = None, replace: bool = False) -> list: ...
-
-    def get_bytes(self, namespace: str, keys: list) -> list: ...
-
-    def get_places(self, namespace: str, keys: list, places: list) -> list: ...
-
     def info(self, namespace: str, key: str | bytes) -> dict:
         """version, length, checksum and pinned of an object, without reading it."""
 
@@ -744,5 +693,3 @@ class CacheClient:
         """
 
     def unpin(self, namespace: str, key: str | bytes) -> None: ...
-
-    def stats_json(self) -> str: ...

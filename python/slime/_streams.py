@@ -226,7 +226,7 @@ def open_stream(
 
     def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
         timeout, idle_timeout = bounds
-        end, result = peer.stream_raw(
+        end, result = peer._stream_raw(
             *names, body, timeout, _attachments.unpack_reply, entries, timed, idle_timeout
         )
         ends.append(end)

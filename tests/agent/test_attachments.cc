@@ -139,7 +139,9 @@ TEST_CASE("a stub's calls and streams carry attachments, also those that are ins
   const auto back = take(stub.call<Picture>("same", picture).wait(kSoon));
   REQUIRE(back.layers.size() == 2);
   CHECK(std::ranges::equal(back.layers[1].bytes(), bytes));
-  CHECK(take(stub.call_raw("same", picture).wait(kSoon)).attachments().size() == 2);
+  CHECK(take(stub.raw().call_attached("same", rpc::encode_attached_arguments(picture)).wait(kSoon))
+            .attachments()
+            .size() == 2);
 
   auto stream = stub.stream<None, std::size_t, Attachment>("layers", picture);
   CHECK(take(stream.read().wait(kSoon)) == 10);

@@ -103,7 +103,7 @@ TEST_CASE("an answer that is not read is revoked, counted and told to nanoctrl")
   auto client = test::start("client", Progress::kCaller);
   Peer peer = client->peer(server->address());
   REQUIRE(peer.connect().wait(kSoon).has_value());
-  auto call = peer.call_raw("bytes", "make", rpc::encode_arguments(4 * kMiB), seconds(2));
+  auto call = peer.raw().call("bytes", "make", rpc::encode_arguments(4 * kMiB), seconds(2));
   REQUIRE(eventually([&] { return client->poll(Nanos::zero()), running.load(); }));
   // Nothing drives the caller from here on, so it reads nothing.
   released = true;

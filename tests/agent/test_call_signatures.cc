@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 
 #include "agent/stub.h"
@@ -79,6 +80,25 @@ TEST_CASE("a stub says what its method is taken for, of calls and streams") {
   const auto refused =
       stub.with_signature(bad).stream<None, std::int64_t, None>("count", 4).finish().wait(kSoon);
   CHECK(code_of(refused) == Code::kUnimplemented);
+}
+
+TEST_CASE("a stub calls the methods of its service, also with encoded arguments") {
+  Pair pair;
+  const Stub proxy("s", pair.peer);
+  CHECK(proxy.service() == "s");
+  CHECK(take(proxy.call<std::int64_t>("twice", 4).wait(kSoon)) == 8);
+  CHECK(take(proxy.with_timeout(kSoon).call<std::int64_t>("twice", 5).wait(kSoon)) == 10);
+  CHECK(proxy.one_way("twice", 6).wait(kSoon).has_value());
+  const auto encoded = rpc::encode_arguments(std::int64_t{4});
+  const auto eight = rpc::encode_value(std::int64_t{8});
+  CHECK(std::ranges::equal(take(proxy.raw().call("twice", encoded).wait(kSoon)).bytes(), eight));
+  CHECK(std::ranges::equal(take(pair.peer.raw().call("s", "twice", encoded).wait(kSoon)).bytes(), eight));
+  auto [end, result] = proxy.raw().stream("count", encoded, true);
+  auto first = take(end->read().wait(kSoon));
+  REQUIRE(first.has_value());
+  end->discard();
+  result.cancel();
+  CHECK(eventually([&] { return pair.calls == 5; }));
 }
 
 }  // namespace

@@ -165,8 +165,8 @@ TEST_CASE("thousands of calls that time out or are cancelled leave nothing behin
     for (int i = 0; i < count; ++i) {
       const Bytes body = bodies.piece(rng, rng.chance(1, 10) ? 100'000 : 64);
       const bool cancel = rng.chance(1, 2);
-      futures.push_back(peer.call_raw("calc", "hold", rpc::encode_arguments(body),
-                                      cancel ? Nanos(seconds(60)) : Nanos(milliseconds(1))));
+      futures.push_back(peer.raw().call("calc", "hold", rpc::encode_arguments(body),
+                                        cancel ? Nanos(seconds(60)) : Nanos(milliseconds(1))));
       cancelled.push_back(cancel);
     }
     for (std::size_t i = 0; i < futures.size(); ++i) {

@@ -60,7 +60,7 @@ void close_with_everything_in_flight(Progress progress) {
   std::vector<Future<None>> plain;
   std::vector<Future<Payload>> payloads;
   for (int i = 0; i < 20; ++i) {
-    payloads.push_back(peer.call_raw("slow", "wait", rpc::encode_arguments()));
+    payloads.push_back(peer.raw().call("slow", "wait", rpc::encode_arguments()));
     payloads.push_back(peer.recv(static_cast<std::uint64_t>(i)));
     const Copy copy{local, 0, remote, 0, kBig};
     plain.push_back(peer.read({&copy, 1}));

@@ -139,7 +139,7 @@ const Place kPlaces[] = {
     {"then() of a message of a stream",
      [](const Shared& subject, PeerAgent&) {
        auto [stream, result] =
-           subject->peer->stream_raw("calc", "none", rpc::encode_arguments(), false, kSoon);
+           subject->peer->raw().stream("calc", "none", rpc::encode_arguments(), false, kSoon);
        std::move(result).then([subject, stream = stream](const auto&) { subject->drop(); });
      }},
     {"a client interceptor, before",

@@ -235,7 +235,7 @@ TEST_CASE("cancelled calls and receives end with kCancelled, and the peer stays 
                    })
               .ok());
   REQUIRE(pair.b->serve(slow).ok());
-  auto call = pair.peer.call_raw("slow", "wait", rpc::encode_arguments());
+  auto call = pair.peer.raw().call("slow", "wait", rpc::encode_arguments());
   auto recv = pair.peer.recv(99);
   auto never = pair.a->peer("nobody").recv(1);  // waits for a peer that does not come
   CHECK_FALSE(call.wait_done(milliseconds(20)));

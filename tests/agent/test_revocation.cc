@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/limits.h"
-#include "tests/agent/raw_peer.h"
+#include "tests/agent/frame_peer.h"
 
 namespace slime {
 namespace {
@@ -101,7 +101,7 @@ TEST_CASE("keys that rotate end no connection, also with a peer that hears nothi
   const auto a = members.start("a");
   const auto b = members.start("b");
   check_adds(*b, "a");
-  RawPeer deaf(members, *a, "deaf");
+  FramePeer deaf(members, *a, "deaf");
   for (int i = 0; i < 6; ++i) rotate(members, *a);
   REQUIRE(eventually([&] { return deaf.count(FrameType::kProof) == 6; }));  // a proof for each key
   CHECK(newest_key(*a) > static_cast<std::int64_t>(deaf.keys.back().id));
@@ -120,7 +120,7 @@ TEST_CASE("keys that rotate end no connection, also with a peer that hears nothi
 TEST_CASE("a peer of an earlier version is sent no proof, and closed in good order by a revocation alone") {
   Members members(kLease);
   const auto a = members.start("a");
-  RawPeer old(members, *a, "old", rpc::wire::kOptionalFeatures & ~rpc::wire::kFeatureProofs);
+  FramePeer old(members, *a, "old", rpc::wire::kOptionalFeatures & ~rpc::wire::kFeatureProofs);
   for (int i = 0; i < 4; ++i) rotate(members, *a);
   CHECK_FALSE(old.ended());
   CHECK(old.count(FrameType::kClosing) == 0);
@@ -134,12 +134,12 @@ TEST_CASE("a peer of an earlier version is sent no proof, and closed in good ord
 TEST_CASE("a peer that proves a newer key in time stays, one that does not ends at the same moment") {
   Members members(kLease);
   const auto a = members.start("a");
-  RawPeer proves(members, *a, "proves");
-  RawPeer silent(members, *a, "silent");
+  FramePeer proves(members, *a, "proves");
+  FramePeer silent(members, *a, "silent");
   members.token();
   REQUIRE(members.admin->revoke_token(members.last_id).ok());
   // It may be faster than the agent hears of the key, and the agent faster than it.
-  proves.send(FrameType::kProof, proves.proof(RawPeer::fresh_keys(members).back(), 1));
+  proves.send(FrameType::kProof, proves.proof(FramePeer::fresh_keys(members).back(), 1));
   REQUIRE(eventually([&] { return silent.ended(); }));
   CHECK(silent.told().find(kRevoked) != std::string::npos);
   CHECK_FALSE(proves.ended());
@@ -153,7 +153,7 @@ TEST_CASE("an agent that hears of a revocation tells its peers, whose own heartb
   rarely.heartbeat = milliseconds(5500);  // a peer has 2 s
   const auto late = Members::start(rarely);
   check_adds(*late, "a");
-  RawPeer silent(members, *a, "silent");
+  FramePeer silent(members, *a, "silent");
   members.token();
   REQUIRE(members.admin->revoke_token(members.last_id).ok());
   REQUIRE(eventually([&] { return silent.ended(); }));
@@ -167,7 +167,7 @@ TEST_CASE("a nanoctrl that comes back without its keys ends no connection betwee
   const auto a = Members::start(members.options("a", kAdmin));
   const auto b = Members::start(members.options("b", kAdmin));
   check_adds(*b, "a");
-  RawPeer silent(members, *a, "silent");
+  FramePeer silent(members, *a, "silent");
   const std::int64_t before = newest_key(*a);
   members.registry.stop();
   members.registry.start();
@@ -195,7 +195,7 @@ TEST_CASE("an agent goes on asking for the key that a peer has proved") {
   PeerAgentOptions options = members.options("a", members.token());
   options.heartbeat = {};
   const auto a = Members::start(std::move(options));
-  RawPeer raw(members, *a);
+  FramePeer raw(members, *a);
   ctrl::ScopeKey unknown = raw.keys.back();
   unknown.id += 1'000'000;
   const int before = heartbeats(members);
@@ -209,28 +209,28 @@ TEST_CASE("a proof that is wrong, repeated or sent back ends the connection, and
   int peers = 0;
   const auto ends = [&](const char* why, const auto& misbehave) {
     CAPTURE(why);
-    RawPeer raw(members, *a, "raw-" + std::to_string(++peers));
+    FramePeer raw(members, *a, "raw-" + std::to_string(++peers));
     misbehave(raw);
     REQUIRE(eventually([&] { return raw.ended(); }));
     CHECK_MESSAGE(raw.told().find(why) != std::string::npos, raw.told());
     CHECK_MESSAGE(eventually([&] { return says(a->peer(raw.name), why); }),
                   to_json(a->peer(raw.name).info()));
   };
-  ends("is wrong", [](RawPeer& raw) {
+  ends("is wrong", [](FramePeer& raw) {
     ByteVector proof = raw.proof(raw.keys.back(), 1);
     proof.back() ^= std::byte{1};
     raw.send(FrameType::kProof, proof);
   });
-  ends("number 1, expected 2", [](RawPeer& raw) {
+  ends("number 1, expected 2", [](FramePeer& raw) {
     for (int i = 0; i < 2; ++i) raw.send(FrameType::kProof, raw.proof(raw.keys.back(), 1));
   });
-  ends("does not parse", [](RawPeer& raw) { raw.send(FrameType::kProof, ByteVector(55)); });
-  ends("is wrong", [&](RawPeer& raw) {
+  ends("does not parse", [](FramePeer& raw) { raw.send(FrameType::kProof, ByteVector(55)); });
+  ends("is wrong", [&](FramePeer& raw) {
     rotate(members, *a);
     REQUIRE(eventually([&] { return !raw.last_proof().empty(); }));
     raw.send(FrameType::kProof, raw.last_proof());
   });
-  ends("proofs under keys that are not known here", [](RawPeer& raw) {
+  ends("proofs under keys that are not known here", [](FramePeer& raw) {
     ctrl::ScopeKey unknown = raw.keys.back();
     unknown.id += 1'000'000;
     for (std::uint64_t n = 1; n <= agent::limits::kUnknownProofs + 1; ++n)

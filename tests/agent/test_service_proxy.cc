@@ -90,6 +90,18 @@ TEST_CASE("calls go to every server of the service, and to nobody else") {
   CHECK(to_json(proxy.info()).find("\"name\":\"b\"") != std::string::npos);
 }
 
+TEST_CASE("calls with encoded arguments go to any server, a stream to none") {
+  Registry registry;
+  Worker a(options_for(registry, "a"));
+  auto caller = test::start(options_for(registry, "caller"));
+  const ServiceProxy proxy = caller->proxy("who");
+  CHECK(proxy.raw().call("name", rpc::encode_arguments()).wait(kSoon).has_value());
+  CHECK(proxy.raw().one_way("name", rpc::encode_arguments()).wait(kSoon).has_value());
+  auto [end, result] = proxy.raw().stream("name", rpc::encode_arguments(), true);
+  CHECK(code_of(result.wait(kSoon)) == Code::kUnimplemented);
+  CHECK(code_of(end->read().wait(kSoon)) == Code::kUnimplemented);
+}
+
 TEST_CASE("calls of bytes go to every server, too, also one-way") {
   Registry registry;
   Worker a(options_for(registry, "a"));

@@ -42,7 +42,7 @@ Load start_load(Peer& peer, MemoryRegion& local, Nanos timeout) {
   const auto remote = peer.region("big");
   REQUIRE_MESSAGE(remote.has_value(), remote.status().to_string());
   for (std::size_t i = 0; i < kCalls; ++i) {
-    load.calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), timeout));
+    load.calls.push_back(peer.raw().call("work", "hold", rpc::encode_arguments(), timeout));
   }
   // They are in flight once the peer holds them.
   REQUIRE(eventually([&] {

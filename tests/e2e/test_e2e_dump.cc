@@ -62,7 +62,7 @@ TEST_CASE("SIGUSR1 has a process write what its agent is doing, again and again,
   read_until(peer, "READY ");
   const auto agent = start_agent("asker", nanoctrl.url());
   Peer asked = agent->peer("asked");
-  auto held = asked.call_raw("work", "hold", rpc::encode_arguments());
+  auto held = asked.raw().call("work", "hold", rpc::encode_arguments());
   REQUIRE(eventually([&] {
     const auto count = asked.call<std::size_t>("work", "held").wait();
     return count && *count == 1;

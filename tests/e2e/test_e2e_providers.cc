@@ -51,7 +51,7 @@ TEST_CASE("a call that a killed provider may have executed is not made again, th
     providers.emplace(name, start_peer(name, nanoctrl.url(), 4096));
   const auto agent = start_agent("caller", nanoctrl.url());
   const ServiceProxy proxy = agent->proxy("work", {.policy = Balance::kSticky});
-  auto held = proxy.call_raw("hold", rpc::encode_arguments());
+  auto held = proxy.raw().call("hold", rpc::encode_arguments());
   std::string victim;
   REQUIRE(eventually([&] {
     for (const auto& [name, process] : providers) {

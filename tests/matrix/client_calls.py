@@ -219,8 +219,8 @@ def error_arguments(run: Run) -> None:
 
     refused(run.peer.call("Matrix", "add", 1), "one too few")
     refused(run.peer.call("Matrix", "add", 1, 2, 3), "one too many")
-    refused(run.peer.call_raw("Matrix", "add", msgpack.packb(5)), "no array")
-    refused(run.peer.call_raw("Matrix", "add", b"\xc1"), "no msgpack")
+    refused(run.peer.raw().call("Matrix", "add", msgpack.packb(5)), "no array")
+    refused(run.peer.raw().call("Matrix", "add", b"\xc1"), "no msgpack")
     expect_equal(run.ask("add", 1, 2), 3, "the next call")
 
 

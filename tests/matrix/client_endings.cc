@@ -45,8 +45,8 @@ void error_arguments(Run& run) {
   };
   refused(run.peer.call<std::int64_t>("Matrix", "add", 1).wait(kSoon), "one too few");
   refused(run.peer.call<std::int64_t>("Matrix", "add", 1, 2, 3).wait(kSoon), "one too many");
-  refused(run.peer.call_raw("Matrix", "add", rpc::encode_value(5)).wait(kSoon), "no array");
-  refused(run.peer.call_raw("Matrix", "add", ByteVector{std::byte{0xc1}}).wait(kSoon), "no msgpack");
+  refused(run.peer.raw().call("Matrix", "add", rpc::encode_value(5)).wait(kSoon), "no array");
+  refused(run.peer.raw().call("Matrix", "add", ByteVector{std::byte{0xc1}}).wait(kSoon), "no msgpack");
   expect_equal(run.ask<std::int64_t>("add", 1, 2), 3, "the next call");
 }
 

@@ -245,7 +245,7 @@ def test_wrong_types_of_a_peer_harm_nobody(echo, dtype, shape, what):
     beside = slime._slime.AttachedBody()
     data = beside.add(b"12345678", None, dtype, shape)
     body = msgpack.packb([msgpack.ExtType(1, data)])
-    future = peer.call_attached("Echo", "describe", body, beside, None, _attachments.unpack_reply)
+    future = peer.raw().call_attached("Echo", "describe", body, beside, None, _attachments.unpack_reply)
     if what == "refused":
         with pytest.raises(slime.InvalidArgument, match="an array of shape"):
             future.wait()
@@ -259,4 +259,4 @@ def test_an_index_that_is_not_there_is_refused(echo):
     _, peer, _ = echo
     body = msgpack.packb([msgpack.ExtType(1, b"\7\0\0\0")])
     with pytest.raises(slime.InvalidArgument, match="did not come"):
-        peer.call_raw("Echo", "same", body, None, _attachments.unpack_reply).wait()
+        peer.raw().call("Echo", "same", body, None, _attachments.unpack_reply).wait()

@@ -14,7 +14,7 @@ ROUNDS = 100
 
 def call_with(peer, method, beside, *extensions):
     body = msgpack.packb([[msgpack.ExtType(1, data) for data in extensions]])
-    return peer.call_attached("Echo", method, body, beside, 10, _attachments.unpack_reply)
+    return peer.raw().call_attached("Echo", method, body, beside, 10, _attachments.unpack_reply)
 
 
 def test_an_array_whose_items_have_no_bytes_is_refused_and_ends_no_worker(echo):

@@ -291,7 +291,7 @@ def test_a_wrong_number_of_arguments_is_the_callers_error(calc, method, argument
 def test_a_body_that_is_no_list_of_arguments_is_the_callers_error(calc, body):
     _, proxy, peer = calc
     with pytest.raises(slime.InvalidArgument):
-        peer.call_raw("Calc", "add", body).wait()
+        peer.raw().call("Calc", "add", body).wait()
     assert proxy.add(1, 2) == 3  # the worker lives
 
 

@@ -52,7 +52,7 @@ VALUES = [
 
 def whole(peer, body):
     """The bytes of the reply to a call of "same" with these bytes."""
-    return bytes(peer.call_raw("Echo", "same", body).wait(10))
+    return bytes(peer.raw().call("Echo", "same", body).wait(10))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=name)
@@ -130,7 +130,7 @@ def test_a_body_that_is_cut_off_is_the_callers_error(echo, body):
     ends = range(len(body)) if len(body) < 1000 else [*range(400), *range(len(body) - 100, len(body))]
     for end in ends:
         with pytest.raises(slime.InvalidArgument):
-            peer.call_raw("Echo", "same", body[:end]).wait(10)
+            peer.raw().call("Echo", "same", body[:end]).wait(10)
     assert peer.call("Echo", "same", 5).wait(10) == 5
 
 
@@ -172,7 +172,7 @@ def test_whatever_bytes_come_are_read_as_msgpack_reads_them_or_refused(echo):
             continue
         if not known:
             with pytest.raises(slime.InvalidArgument):
-                peer.call_raw("Echo", "same", body).wait(10)
+                peer.raw().call("Echo", "same", body).wait(10)
             continue
         assert whole(peer, body) == msgpack.packb(arguments[0]), body
         read += 1
@@ -196,7 +196,7 @@ def test_whatever_bytes_come_are_read_as_msgpack_reads_them_or_refused(echo):
 def test_announcements_that_do_not_come_true_are_refused(echo, body):
     _, peer, _ = echo
     with pytest.raises(slime.InvalidArgument):
-        peer.call_raw("Echo", "same", body).wait(10)
+        peer.raw().call("Echo", "same", body).wait(10)
     assert peer.call("Echo", "same", 5).wait(10) == 5
 
 

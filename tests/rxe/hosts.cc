@@ -137,7 +137,7 @@ Status ask(Peer& peer, int rounds) {
 std::vector<Future<Payload>> hold_calls(Peer& peer) {
   std::vector<Future<Payload>> calls;
   for (std::size_t i = 0; i < kCalls; ++i)
-    calls.push_back(peer.call_raw("work", "hold", rpc::encode_arguments(), kNoHelp));
+    calls.push_back(peer.raw().call("work", "hold", rpc::encode_arguments(), kNoHelp));
   REQUIRE(eventually([&] {
     const auto held = peer.call<std::size_t>("work", "held").wait();
     return held && *held >= kCalls;

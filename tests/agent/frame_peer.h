@@ -17,12 +17,12 @@
 namespace slime::test {
 
 // A member of the scope that connects to an agent as every agent does, and then sends whatever it likes.
-class RawPeer final : private transport::Receiver {
+class FramePeer final : private transport::Receiver {
  public:
   using FrameType = rpc::wire::FrameType;
 
-  RawPeer(Members& members, const PeerAgent& agent, std::string peer_name = "raw",
-          std::uint64_t features = rpc::wire::kOptionalFeatures)
+  FramePeer(Members& members, const PeerAgent& agent, std::string peer_name = "raw",
+            std::uint64_t features = rpc::wire::kOptionalFeatures)
       : name(std::move(peer_name)),
         device_(take(take(transport::make_provider(endpoint_provider()))->open_device())),
         loop_(take(transport::Loop::create())),
@@ -47,7 +47,7 @@ class RawPeer final : private transport::Receiver {
     hello.max_payload_bytes = 1 << 20;
     send(FrameType::kHello, std::as_bytes(std::span(&hello, 1)));
   }
-  ~RawPeer() {
+  ~FramePeer() {
     loop_->run([this] {
       connecting_.reset();
       connected_.reset();
