@@ -6,6 +6,7 @@
 
 #include "agent/agent_impl.h"
 #include "agent/operations/calls.h"
+#include "agent/stub.h"
 #include "base/reaper.h"
 #include "base/str.h"
 
@@ -143,6 +144,8 @@ RawStream RawPeer::stream_attached(std::string_view service, std::string_view me
   auto result = begin(std::move(operation), total == Nanos::zero() ? idle : std::min(total, idle));
   return {std::move(end), std::move(result)};
 }
+
+Stub Peer::proxy(std::string_view service) const { return {std::string(service), *this}; }
 
 Peer Peer::with_timeout(Nanos timeout) const {
   Peer out = *this;

@@ -158,6 +158,7 @@ struct CallOptions {
 };
 
 class PeerAgentImpl;
+class Stub;
 namespace agent {
 class Session;
 }
@@ -320,6 +321,9 @@ class Peer : private RawPeer {
   }
   // Returns the calls with encoded arguments. Valid as long as this Peer; a copy lives on its own.
   [[nodiscard]] const RawPeer& raw() const { return *this; }
+  // Returns the client of one service of this peer: peer.proxy("Calc").call<int>("add", 1, 2).
+  // Include agent/stub.h.
+  [[nodiscard]] Stub proxy(std::string_view service) const;
   // Lists the peer's services by name, with methods, parameters and results (rpc/reflection.h).
   Future<std::vector<rpc::ServiceInfo>> services(Nanos timeout = {}) {
     return with_timeout(span(timeout))

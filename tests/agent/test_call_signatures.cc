@@ -82,9 +82,9 @@ TEST_CASE("a stub says what its method is taken for, of calls and streams") {
   CHECK(code_of(refused) == Code::kUnimplemented);
 }
 
-TEST_CASE("a stub calls the methods of its service, also with encoded arguments") {
+TEST_CASE("the proxy of one service of a peer calls its methods, also with encoded arguments") {
   Pair pair;
-  const Stub proxy("s", pair.peer);
+  const Stub proxy = pair.peer.proxy("s");
   CHECK(proxy.service() == "s");
   CHECK(take(proxy.call<std::int64_t>("twice", 4).wait(kSoon)) == 8);
   CHECK(take(proxy.with_timeout(kSoon).call<std::int64_t>("twice", 5).wait(kSoon)) == 10);
