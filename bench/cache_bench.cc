@@ -68,8 +68,8 @@ Status validate(const CacheOptions& options) {
 // A client of the cache, in this process.
 class CacheLoad {
  public:
-  CacheLoad(PeerAgent& agent, const std::string& address, const CacheOptions& options)
-      : options_(options), client_(agent, address) {}
+  CacheLoad(CacheClient client, const CacheOptions& options)
+      : options_(options), client_(std::move(client)) {}
 
   Status prepare(PeerAgent& agent) {
     const std::uint64_t count = object_count(options_);
@@ -188,7 +188,9 @@ Result<std::string> measure_cache(const CacheOptions& options) {
   const Options for_limit = limit_options(options);
   auto agent = PeerAgent::start(agent_options(for_limit, "bench-cache-client"));
   if (!agent) return std::move(agent).error();
-  CacheLoad load(**agent, *address, options);
+  auto client = CacheClient::create(**agent, *address);
+  if (!client) return std::move(client).error();
+  CacheLoad load(*std::move(client), options);
   SLIME_TRY(load.prepare(**agent));
   const std::string provider = (*agent)->peer(*address).info().provider;
   const Limit limit = choose_limit(for_limit, provider);

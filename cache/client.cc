@@ -14,6 +14,7 @@
 #include "cache/store.h"
 #include "cache/transfer.h"
 #include "cache/wire.h"
+#include "cache/worker.h"
 
 namespace slime::cache {
 namespace {
@@ -56,13 +57,33 @@ class CacheClient::Impl {
   Impl(PeerAgent& agent, std::string_view server, const CacheClientOptions& options)
       : peer_(agent.peer(server).with_timeout(options.timeout)),
         options_(options),
-        staging_(agent, std::max<std::size_t>(options.staging_buffers, 1),
-                 std::max<std::size_t>(options.staging_buffer_bytes, limits::kMinSlabBytes)) {}
+        staging_(agent, options.staging_buffers, options.staging_buffer_bytes) {}
+
+  // Runs `call` on the client's thread.
+  template <class T, class F>
+  Future<T> start(F call) {
+    Promise<T> promise;
+    auto future = promise.future();
+    const bool posted =
+        worker_.post([promise = std::move(promise), call = std::move(call)](bool run) mutable {
+          if (run) {
+            promise.complete(call());
+          } else {
+            promise.complete(Status(Code::kCancelled, "the client of the cache ended"));
+          }
+        });
+    if (posted) return future;
+    return Future<T>::ready(
+        Status(Code::kResourceExhausted, str(limits::kWaitingCalls, " calls of this client wait already")));
+  }
 
   std::vector<Status> put(std::string_view space, std::span<const PutItem> items, const PutOptions& options);
   // Returns the outcome for each key, and the lengths in `lengths`.
   std::vector<Status> get(std::string_view space, std::span<const std::string_view> keys, Sink& sink,
                           std::vector<std::uint64_t>& lengths);
+  // For get_many().
+  std::vector<Result<std::uint64_t>> get_into(std::string_view space, std::span<const GetItem> items);
+  std::vector<Result<ByteVector>> get_bytes(std::string_view space, std::span<const std::string_view> keys);
   std::vector<Status> each(const char* method, std::string_view space, std::span<const std::string_view> keys,
                            bool idempotent);
   Result<ObjectInfo> info(std::string_view space, std::string_view key);
@@ -111,6 +132,7 @@ class CacheClient::Impl {
   StagingPool staging_;
   std::mutex mutex_;
   std::optional<RemoteRegion> arenas_[2];
+  Worker worker_{limits::kWaitingCalls};  // last: its thread uses the members above
 };
 
 Result<RemoteRegion> CacheClient::Impl::arena(Direction direction) {
@@ -390,11 +412,99 @@ Result<StoreStats> CacheClient::Impl::stats() {
   return reply->stats();
 }
 
+std::vector<Result<std::uint64_t>> CacheClient::Impl::get_into(std::string_view space,
+                                                               std::span<const GetItem> items) {
+  std::vector<std::string_view> keys;
+  for (const GetItem& item : items) keys.push_back(item.key);
+  Sink sink = [&](std::size_t i, std::uint64_t length) -> Result<Target> {
+    const Target& target = items[i].target;
+    if (length <= target.bytes.size()) return target;
+    return Status(Code::kInvalidArgument,
+                  str("the object has ", length, " bytes, the target only ", target.bytes.size()));
+  };
+  std::vector<std::uint64_t> lengths;
+  std::vector<Status> statuses = get(space, keys, sink, lengths);
+  std::vector<Result<std::uint64_t>> out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (statuses[i].ok()) {
+      out.emplace_back(lengths[i]);
+    } else {
+      out.emplace_back(std::move(statuses[i]));
+    }
+  }
+  return out;
+}
+
+std::vector<Result<ByteVector>> CacheClient::Impl::get_bytes(std::string_view space,
+                                                             std::span<const std::string_view> keys) {
+  std::vector<ByteVector> bytes(keys.size());
+  Sink sink = [&](std::size_t i, std::uint64_t length) -> Result<Target> {
+    try {
+      bytes[i].resize(length);
+    } catch (const std::bad_alloc&) {
+      return Status(Code::kResourceExhausted, str("no memory for an object of ", length, " bytes"));
+    }
+    return Target(bytes[i]);
+  };
+  std::vector<std::uint64_t> lengths;
+  std::vector<Status> statuses = get(space, keys, sink, lengths);
+  std::vector<Result<ByteVector>> out;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (statuses[i].ok()) {
+      out.emplace_back(std::move(bytes[i]));
+    } else {
+      out.emplace_back(std::move(statuses[i]));
+    }
+  }
+  return out;
+}
+
 // ---- the face
 
-CacheClient::CacheClient(PeerAgent& agent, std::string_view server, CacheClientOptions options)
-    : impl_(std::make_unique<Impl>(agent, server, options)) {}
+Status CacheClientOptions::validate() const {
+  if (timeout <= Nanos::zero()) return {Code::kInvalidArgument, "timeout must be positive"};
+  if (staging_buffers < 1) return {Code::kInvalidArgument, "staging_buffers must be at least 1"};
+  if (staging_buffer_bytes < limits::kMinSlabBytes)
+    return {Code::kInvalidArgument, str("staging_buffer_bytes must be at least ", limits::kMinSlabBytes)};
+  return {};
+}
+
+Result<CacheClient> CacheClient::create(PeerAgent& agent, std::string_view server,
+                                        CacheClientOptions options) {
+  SLIME_TRY(options.validate());
+  if (server.empty()) return Status(Code::kInvalidArgument, "a cache needs a name or an address");
+  return CacheClient(std::make_unique<Impl>(agent, server, options));
+}
+
+CacheClient::CacheClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CacheClient::~CacheClient() = default;
+CacheClient::CacheClient(CacheClient&&) noexcept = default;
+CacheClient& CacheClient::operator=(CacheClient&&) noexcept = default;
+
+Future<None> CacheClient::put_async(std::string_view space, std::string_view key, Source source,
+                                    PutOptions options) {
+  return impl_->start<None>(
+      [impl = impl_.get(), space = std::string(space), key = std::string(key), source, options] {
+        const PutItem item{key, source};
+        Status status = std::move(impl->put(space, std::span(&item, 1), options).front());
+        return status.ok() ? Result<None>(None{}) : Result<None>(std::move(status));
+      });
+}
+
+Future<std::uint64_t> CacheClient::get_async(std::string_view space, std::string_view key, Target target) {
+  return impl_->start<std::uint64_t>(
+      [impl = impl_.get(), space = std::string(space), key = std::string(key), target] {
+        const GetItem item{key, target};
+        return std::move(impl->get_into(space, std::span(&item, 1)).front());
+      });
+}
+
+Future<ByteVector> CacheClient::get_async(std::string_view space, std::string_view key) {
+  return impl_->start<ByteVector>([impl = impl_.get(), space = std::string(space), key = std::string(key)] {
+    const std::string_view view = key;
+    return std::move(impl->get_bytes(space, std::span(&view, 1)).front());
+  });
+}
 
 std::vector<Status> CacheClient::put_many(std::string_view space, std::span<const PutItem> items,
                                           PutOptions options) {
@@ -408,49 +518,12 @@ Status CacheClient::put(std::string_view space, std::string_view key, Source sou
 
 std::vector<Result<std::uint64_t>> CacheClient::get_many(std::string_view space,
                                                          std::span<const GetItem> items) {
-  std::vector<std::string_view> keys;
-  for (const GetItem& item : items) keys.push_back(item.key);
-  Impl::Sink sink = [&](std::size_t i, std::uint64_t length) -> Result<Target> {
-    const Target& target = items[i].target;
-    if (length <= target.bytes.size()) return target;
-    return Status(Code::kInvalidArgument,
-                  str("the object has ", length, " bytes, the target only ", target.bytes.size()));
-  };
-  std::vector<std::uint64_t> lengths;
-  std::vector<Status> statuses = impl_->get(space, keys, sink, lengths);
-  std::vector<Result<std::uint64_t>> out;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (statuses[i].ok()) {
-      out.emplace_back(lengths[i]);
-    } else {
-      out.emplace_back(std::move(statuses[i]));
-    }
-  }
-  return out;
+  return impl_->get_into(space, items);
 }
 
 std::vector<Result<ByteVector>> CacheClient::get_many(std::string_view space,
                                                       std::span<const std::string_view> keys) {
-  std::vector<ByteVector> bytes(keys.size());
-  Impl::Sink sink = [&](std::size_t i, std::uint64_t length) -> Result<Target> {
-    try {
-      bytes[i].resize(length);
-    } catch (const std::bad_alloc&) {
-      return Status(Code::kResourceExhausted, str("no memory for an object of ", length, " bytes"));
-    }
-    return Target(bytes[i]);
-  };
-  std::vector<std::uint64_t> lengths;
-  std::vector<Status> statuses = impl_->get(space, keys, sink, lengths);
-  std::vector<Result<ByteVector>> out;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (statuses[i].ok()) {
-      out.emplace_back(std::move(bytes[i]));
-    } else {
-      out.emplace_back(std::move(statuses[i]));
-    }
-  }
-  return out;
+  return impl_->get_bytes(space, keys);
 }
 
 Result<std::uint64_t> CacheClient::get(std::string_view space, std::string_view key, Target target) {

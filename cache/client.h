@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/future.h"
 #include "base/limits.h"
 #include "base/result.h"
 #include "cache/limits.h"
@@ -30,6 +31,7 @@ struct CacheClientOptions {
   // operation.
   std::size_t staging_buffers = limits::kStagingBuffers;
   std::size_t staging_buffer_bytes = limits::kStagingBufferBytes;
+  [[nodiscard]] Status validate() const;
 };
 
 // The bytes of an object to put. They must stay valid and unchanged until the call returns.
@@ -79,16 +81,28 @@ struct ObjectInfo;
 // Thread: any, several at once; not from a loop callback. The agent must outlive the client.
 class CacheClient {
  public:
-  CacheClient(PeerAgent& agent, std::string_view server, CacheClientOptions options = {});
-  ~CacheClient();  // no call may be in progress
-  CacheClient(const CacheClient&) = delete;
-  CacheClient& operator=(const CacheClient&) = delete;
+  // `server`: the cache's name or "host:port". Connects on first use. Errors: kInvalidArgument for
+  // options outside their limits, or an empty `server`.
+  static Result<CacheClient> create(PeerAgent& agent, std::string_view server,
+                                    CacheClientOptions options = {});
+  // Waits for the running asynchronous call; those that wait end with kCancelled. No other call may
+  // be in progress.
+  ~CacheClient();
+  CacheClient(CacheClient&&) noexcept;
+  CacheClient& operator=(CacheClient&&) noexcept;
 
   Status put(std::string_view space, std::string_view key, Source source, PutOptions options = {});
   // Returns the length of the object, which may be less than the target's; kInvalidArgument if it
   // is more.
   Result<std::uint64_t> get(std::string_view space, std::string_view key, Target target);
   Result<ByteVector> get(std::string_view space, std::string_view key);
+
+  // Like put() and get(), on a thread of the client, one after the other. The bytes of `source` and
+  // `target` must stay valid until the future is done. kResourceExhausted: too many calls wait.
+  Future<None> put_async(std::string_view space, std::string_view key, Source source,
+                         PutOptions options = {});
+  Future<std::uint64_t> get_async(std::string_view space, std::string_view key, Target target);
+  Future<ByteVector> get_async(std::string_view space, std::string_view key);
 
   // For many objects, with few calls and few one-sided operations. Return one outcome for each
   // item, in order.
@@ -110,7 +124,8 @@ class CacheClient {
 
  private:
   class Impl;
-  const std::unique_ptr<Impl> impl_;
+  explicit CacheClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace slime::cache

@@ -49,6 +49,8 @@ inline constexpr std::size_t kFirstLookup = 64;
 // Staging memory of a client: enough in flight to hide the round trip.
 inline constexpr std::size_t kStagingBufferBytes = 2 << 20;
 inline constexpr std::size_t kStagingBuffers = 8;
+// Calls of a client that wait for its thread; further ones end with kResourceExhausted.
+inline constexpr std::size_t kWaitingCalls = 1024;
 // One-sided operations in flight for one call.
 inline constexpr std::size_t kOperationsInFlight = 4;
 

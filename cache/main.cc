@@ -213,8 +213,9 @@ Result<StoreStats> ask_stats(const Flags& flags, const std::string& address) {
   options.provider = flags.provider;
   auto agent = PeerAgent::start(std::move(options));
   if (!agent) return std::move(agent).error();
-  CacheClient client(**agent, address, {.timeout = to_nanos(flags.timeout_s)});
-  return client.stats();
+  auto client = CacheClient::create(**agent, address, {.timeout = to_nanos(flags.timeout_s)});
+  if (!client) return std::move(client).error();
+  return client->stats();
 }
 
 int run_status(const Flags& flags) {

@@ -33,7 +33,9 @@ int serve(slime::PeerAgent& agent) {
 }
 
 Status use(slime::PeerAgent& agent, const std::string& address) {
-  cache::CacheClient client(agent, address);
+  auto created = cache::CacheClient::create(agent, address);
+  if (!created) return created.error();
+  cache::CacheClient client = std::move(*created);
   SLIME_TRY(client.put("texts", "greeting", std::string_view("hello, cache"), {.replace = true}));
   const auto greeting = client.get("texts", "greeting");
   if (!greeting) return greeting.error();

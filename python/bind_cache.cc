@@ -6,6 +6,8 @@
 #include "cache/client.h"
 #include "cache/store.h"
 #include "python/py_agent.h"
+#include "python/py_attachments.h"
+#include "python/py_future.h"
 #include "python/py_memory.h"
 
 namespace slime::python {
@@ -16,7 +18,7 @@ using cache::CacheClient;
 // The client, then the agent that it uses: destroyed in reverse order.
 struct Client {
   Client(std::shared_ptr<PeerAgent> of, std::string_view server, const cache::CacheClientOptions& options)
-      : agent(std::move(of)), client(*agent, server, options) {}
+      : agent(std::move(of)), client(unwrap(CacheClient::create(*agent, server, options))) {}
   std::shared_ptr<PeerAgent> agent;
   CacheClient client;
 };
@@ -183,6 +185,60 @@ nb::list get_many_into(const PyCacheClient& self, std::string space, const nb::l
   return out;
 }
 
+// Borrows one place, and keeps its memory until `future` is done.
+struct KeptPlace {
+  KeptPlace(nb::handle place, bool filled) : places(list_of(place), filled) {
+    keeper = keep(nb::isinstance<nb::tuple>(place) ? PinnedMemory::owned_by(nb::borrow(place[0]))
+                                                   : PinnedMemory::of(place));
+  }
+  static nb::list list_of(nb::handle place) {
+    nb::list out;
+    out.append(place);
+    return out;
+  }
+  [[nodiscard]] const Places::Place& place() const { return places.all()[0]; }
+
+  Places places;
+  std::shared_ptr<const void> keeper;
+};
+
+nb::object put_async(const PyCacheClient& self, nb::object agent, std::string_view space, nb::handle key,
+                     nb::handle source, std::optional<double> ttl, bool replace) {
+  const KeptPlace kept(source, false);
+  const cache::PutOptions options{.ttl = ttl ? timeout_or_default(ttl) : Nanos::zero(), .replace = replace};
+  auto future = self.shared()->client.put_async(space, view_of_key(key), source_of(kept.place()), options);
+  future.on_done([keeper = kept.keeper] {});
+  return make_future(std::move(future), std::move(agent));
+}
+
+nb::object get_async(const PyCacheClient& self, nb::object agent, std::string_view space, nb::handle key) {
+  auto future = self.shared()->client.get_async(space, view_of_key(key));
+  const auto convert = [](ByteVector& bytes) { return nb::object(nb::bytes(bytes.data(), bytes.size())); };
+  return make_future(std::move(future), std::move(agent), convert);
+}
+
+nb::object get_into_async(const PyCacheClient& self, nb::object agent, std::string_view space, nb::handle key,
+                          nb::handle target) {
+  const KeptPlace kept(target, true);
+  auto future = self.shared()->client.get_async(space, view_of_key(key), target_of(kept.place()));
+  future.on_done([keeper = kept.keeper] {});
+  const auto convert = [](std::uint64_t& length) { return nb::object(nb::int_(length)); };
+  return make_future(std::move(future), std::move(agent), convert);
+}
+
+nb::list remove_many(const PyCacheClient& self, std::string space, const nb::list& keys) {
+  std::vector<std::string> names;
+  for (const std::string_view key : views_of_keys(keys)) names.emplace_back(key);
+  const std::vector<Status> statuses =
+      run_blocking([client = self.shared(), space = std::move(space), names = std::move(names)] {
+        const std::vector<std::string_view> views(names.begin(), names.end());
+        return client->client.remove_many(space, views);
+      });
+  nb::list out;
+  for (const Status& status : statuses) out.append(outcome(status));
+  return out;
+}
+
 // Wraps a call without data. It owns its arguments, so an interrupted call is safe.
 template <class R>
 auto by_name(R (CacheClient::*method)(std::string_view, std::string_view)) {
@@ -220,6 +276,12 @@ void bind_cache(nb::module_& m) {
            nb::arg("ttl") = nb::none(), nb::arg("replace") = false)
       .def("_get_bytes", &get_many, nb::arg("namespace"), nb::arg("keys"))
       .def("_get_places", &get_many_into, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"))
+      .def("_remove_many", &remove_many, nb::arg("namespace"), nb::arg("keys"))
+      .def("_put_async", &put_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"), nb::arg("place"),
+           nb::arg("ttl").none(), nb::arg("replace"))
+      .def("_get_async", &get_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"))
+      .def("_get_into_async", &get_into_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"),
+           nb::arg("place"))
       .def(
           "info",
           [](const PyCacheClient& self, std::string space, nb::handle key) {

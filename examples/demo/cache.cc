@@ -122,9 +122,10 @@ int main(int argc, char** argv) {
   Stopwatch put_watch;
   Stopwatch get_watch;
   {
-    slime::cache::CacheClient cache(**agent, argv[1]);
-    if (const Status put = put_all(cache, *region, objects, put_watch); !put.ok()) return fail(put);
-    if (const Status got = get_all(cache, *region, objects, get_watch); !got.ok()) return fail(got);
+    auto cache = slime::cache::CacheClient::create(**agent, argv[1]);
+    if (!cache) return fail(cache.error());
+    if (const Status put = put_all(*cache, *region, objects, put_watch); !put.ok()) return fail(put);
+    if (const Status got = get_all(*cache, *region, objects, get_watch); !got.ok()) return fail(got);
   }
   if (const Status closed = (*agent)->close(); !closed.ok()) return fail(closed);
   std::printf("put %.2f get %.2f\n", put_watch.gb_per_s(objects * kObjectBytes),

@@ -38,6 +38,7 @@ class CacheClient(_slime.CacheClient):
 
     def __init__(self, agent: _slime.PeerAgent, server: str = "cache:0", *, timeout: Optional[float] = None) -> None:
         super().__init__(agent, server, timeout)
+        self._agent = agent
 
     def put(
         self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False
@@ -75,6 +76,19 @@ class CacheClient(_slime.CacheClient):
             raise from_status(*outcome)
         return outcome
 
+    def put_async(
+        self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False
+    ) -> _slime.Future:
+        """Like put(), but returns a future. The memory of `data` must not change until the future is
+        done. Asynchronous calls of a client run one after the other."""
+        return self._put_async(self._agent, namespace, key, _place(data), ttl, replace)
+
+    def get_async(self, namespace: str, key: Key, out: Any = None) -> _slime.Future:
+        """Like get(), but returns a future."""
+        if out is None:
+            return self._get_async(self._agent, namespace, key)
+        return self._get_into_async(self._agent, namespace, key, _place(out))
+
     def get_many(
         self, namespace: str, keys: Iterable[Key], out: Optional[Iterable[Any]] = None
     ) -> list[Union[bytes, int, None]]:
@@ -86,6 +100,12 @@ class CacheClient(_slime.CacheClient):
         else:
             outcomes = self._get_places(namespace, keys, [_place(target) for target in out])
         return [_or_none(outcome) for outcome in outcomes]
+
+    def remove_many(self, namespace: str, keys: Iterable[Key]) -> list[Optional[Error]]:
+        """Removes many objects. Returns for each, in order: None, or the Error that remove() would have
+        raised."""
+        outcomes = self._remove_many(namespace, list(keys))
+        return [None if outcome is None else from_status(*outcome) for outcome in outcomes]
 
     def stats(self) -> dict:
         """Returns the statistics of the cache: objects, bytes, hits, misses, evicted, leases, slabs by

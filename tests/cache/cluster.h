@@ -44,7 +44,9 @@ struct Cluster {
     REQUIRE_MESSAGE(started.has_value(), started.status().to_string());
     server = std::move(*started);
     agent = start_agent("user:0");
-    client = std::make_unique<CacheClient>(*agent, server_agent->address(), client_options);
+    auto made = CacheClient::create(*agent, server_agent->address(), client_options);
+    REQUIRE_MESSAGE(made.has_value(), made.status().to_string());
+    client = std::make_unique<CacheClient>(std::move(*made));
   }
   ~Cluster() {
     client.reset();
@@ -60,6 +62,12 @@ struct Cluster {
   std::unique_ptr<PeerAgent> agent;
   std::unique_ptr<CacheClient> client;
 };
+
+inline CacheClient client_of(PeerAgent& agent, const std::string& server) {
+  auto client = CacheClient::create(agent, server);
+  REQUIRE_MESSAGE(client.has_value(), client.status().to_string());
+  return std::move(*client);
+}
 
 // The protocol by hand, step by step, where a test wants to stand between two of them.
 class RawClient {

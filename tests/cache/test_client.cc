@@ -65,7 +65,7 @@ TEST_CASE("errors say what to do") {
   CHECK(eventually([&] { return c.stats().leases == 0; }));
 
   const auto no_cache = start_agent("plain:0");
-  CacheClient lost(*c.agent, no_cache->address());
+  CacheClient lost = client_of(*c.agent, no_cache->address());
   CHECK(lost.get("ns", "a").status().code() == Code::kUnavailable);
   CHECK(lost.put("ns", "a", Bytes(object)).code() == Code::kUnavailable);
 }
@@ -194,7 +194,7 @@ TEST_CASE("a cache full of pinned objects refuses, and takes again when one is u
 TEST_CASE("what one client puts another gets") {
   Cluster c;
   const auto other_agent = start_agent("user:1");
-  CacheClient other(*other_agent, c.server_agent->address());
+  CacheClient other = client_of(*other_agent, c.server_agent->address());
   const ByteVector object = random_object(9, 700'000);
   REQUIRE(c.client->put("ns", "a", Bytes(object)).ok());
   CHECK(*other.get("ns", "a") == object);
@@ -239,11 +239,53 @@ TEST_CASE("an agent that makes progress only in its callers can use a cache") {
   auto agent =
       PeerAgent::start({.name = "caller:0", .provider = test::provider(), .progress = Progress::kCaller});
   REQUIRE(agent.has_value());
-  CacheClient client(**agent, c.server_agent->address());
+  CacheClient client = client_of(**agent, c.server_agent->address());
   const ByteVector object = random_object(4, 3 << 20);
   REQUIRE(client.put("ns", "a", Bytes(object)).ok());
   CHECK(*client.get("ns", "a") == object);
   CHECK(*c.client->get("ns", "a") == object);
+}
+
+TEST_CASE("a client with impossible options is refused") {
+  const auto agent = start_agent("user:0");
+  const auto code = [&](std::string_view server, CacheClientOptions options) {
+    return CacheClient::create(*agent, server, options).status().code();
+  };
+  CHECK(code("", {}) == Code::kInvalidArgument);
+  CHECK(code("cache:0", {.timeout = Nanos::zero()}) == Code::kInvalidArgument);
+  CHECK(code("cache:0", {.staging_buffers = 0}) == Code::kInvalidArgument);
+  CHECK(code("cache:0", {.staging_buffer_bytes = 4095}) == Code::kInvalidArgument);
+  CHECK(code("cache:0", {}) == Code::kOk);
+}
+
+TEST_CASE("put and get without waiting: futures, in the order of the calls") {
+  Cluster c;
+  const ByteVector object = random_object(5, 300'000);
+  auto put = c.client->put_async("ns", "a", Bytes(object));
+  ByteVector target(object.size());
+  auto into = c.client->get_async("ns", "a", MutableBytes(target));
+  auto got = c.client->get_async("ns", "a");
+  auto missing = c.client->get_async("ns", "b");
+  CHECK(put.wait().has_value());
+  CHECK(*into.wait() == object.size());
+  CHECK(target == object);
+  CHECK(*got.wait() == object);
+  CHECK(missing.wait().status().code() == Code::kNotFound);
+  CHECK(c.client->put_async("ns", "a", Bytes(object)).wait().status().code() == Code::kAlreadyExists);
+}
+
+TEST_CASE("a client that goes ends its calls: the running one well, those that wait with kCancelled") {
+  Cluster c;
+  const ByteVector object = random_object(6, 4 << 20);
+  std::vector<Future<None>> puts;
+  for (int i = 0; i < 20; ++i)
+    puts.push_back(c.client->put_async("ns", "a", Bytes(object), {.replace = true}));
+  c.client.reset();
+  for (auto& put : puts) {
+    REQUIRE(put.done());
+    const auto outcome = put.wait();
+    if (!outcome) CHECK(outcome.error().code() == Code::kCancelled);
+  }
 }
 
 }  // namespace

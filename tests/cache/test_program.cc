@@ -74,7 +74,7 @@ TEST_CASE("slime-cache starts once, answers, and stops") {
 
   auto agent = PeerAgent::start({.name = "user:0", .provider = test::provider()});
   REQUIRE(agent.has_value());
-  CacheClient client(**agent, started.json["address"].get<std::string>());
+  CacheClient client = *CacheClient::create(**agent, started.json["address"].get<std::string>());
   REQUIRE(client.put("ns", "a", std::string_view("hello")).ok());
   const auto status = runtime.run({"status", "--json"});
   CHECK(status.status == 0);
@@ -124,7 +124,7 @@ TEST_CASE("slime-cache takes its memory from the pool of huge pages, or says wha
   CHECK(transport::read_huge_pages().free < pool.state.free);
   auto agent = PeerAgent::start({.name = "user:0", .provider = test::provider()});
   REQUIRE(agent.has_value());
-  CacheClient client(**agent, started.json["address"].get<std::string>());
+  CacheClient client = *CacheClient::create(**agent, started.json["address"].get<std::string>());
   REQUIRE(client.put("ns", "a", std::string_view("hello")).ok());
   CHECK(runtime.run({"stop", "--json"}).status == 0);
 }

@@ -133,3 +133,24 @@ def test_threads_share_a_client(cache):
         thread.join(60)
     assert failures == []
     wait_until(lambda: cache.stats()["leases"] == 0)
+
+
+def test_put_and_get_return_futures(cache):
+    data = bytes(range(256)) * 1000
+    put = cache.put_async("ns", "later", data)
+    target = bytearray(len(data))
+    into, got = cache.get_async("ns", "later", out=target), cache.get_async("ns", "later")
+    assert put.wait(30) is None
+    assert into.wait(30) == len(data) and target == data
+    assert got.wait(30) == data
+    with pytest.raises(slime.NotFound):
+        cache.get_async("ns", "nothing").wait(30)
+    with pytest.raises(slime.AlreadyExists):
+        cache.put_async("ns", "later", data).wait(30)
+
+
+def test_many_are_removed_at_once(cache):
+    cache.put_many("ns", {"one": b"1", "two": b"2"})
+    gone = cache.remove_many("ns", ["one", "nothing", b"two"])
+    assert [type(each) for each in gone] == [type(None), slime.NotFound, type(None)]
+    assert cache.get_many("ns", ["one", "two"]) == [None, None]

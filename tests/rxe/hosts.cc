@@ -224,7 +224,9 @@ TEST_CASE("objects in a cache on the other host come back as they were put") {
     gets.push_back({keys[i], cache::Target(*region, i * kObjectBytes, kObjectBytes)});
   }
 
-  cache::CacheClient client(*agent, text_setting("SLIME_HOSTS_CACHE"));
+  auto created = cache::CacheClient::create(*agent, text_setting("SLIME_HOSTS_CACHE"));
+  REQUIRE_MESSAGE(created.has_value(), created.status().to_string());
+  cache::CacheClient client = std::move(*created);
   for (const Status& put : client.put_many("hosts", puts)) CHECK_MESSAGE(put.ok(), put.to_string());
   std::fill(region->bytes().begin(), region->bytes().end(), std::byte{0});
   for (const auto& got : client.get_many("hosts", gets)) {
