@@ -1,0 +1,168 @@
+"""The public methods of the classes that both languages have: the same names, but for the exceptions here."""
+
+import inspect
+import pathlib
+import sys
+
+import pytest
+
+import slime
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytest.importorskip("tree_sitter_cpp", reason="tree_sitter, which parses the headers, is not installed")
+sys.path.insert(0, str(ROOT / "scripts"))
+import shape  # noqa: E402
+
+# C++ class: its header. The Python class has the same name, but for a service: see Proxy.
+HEADERS = {
+    "CacheClient": "cache/client.h",
+    "Future": "base/future.h",
+    "MemoryRegion": "agent/peer_agent.h",
+    "Peer": "agent/peer_agent.h",
+    "PeerAgent": "agent/peer_agent.h",
+    "PreparedBatch": "agent/prepared_batch.h",
+    "RawPeer": "agent/peer_agent.h",
+    "ServiceProxy": "agent/service_proxy.h",
+    "Stub": "agent/stub.h",
+}
+
+# The methods of a service are attributes of Python's Proxy, which has no other names: a service may have
+# a method of any name. What C++ has as methods are arguments of peer.proxy() and agent.proxy().
+PROXIES = {"ServiceProxy", "Stub"}
+
+ONLY_CPP = {
+    "CacheClient": {"create": "the constructor"},
+    "Future": {
+        "driver": "for futures that C++ code derives",
+        "on_done": "add_done_callback, as in concurrent.futures",
+        "then": "await",
+        "ready": "asyncio makes such futures",
+        "valid": "each Python future is valid",
+    },
+    "MemoryRegion": {
+        "bytes": "memoryview(region)",
+        "data": "address",
+        "state": "internal",
+        "valid": "closed",
+    },
+    "Peer": {
+        "lookup_region": "region() waits without blocking other threads",
+        "recv_delivery": "recv() returns the message if its future is dropped",
+        "with_idle_timeout": "idle_timeout= of stream()",
+        "with_interceptor": "agent.add_client_interceptor()",
+    },
+    "PeerAgent": {
+        "add_interceptor": "add_client_interceptor() and add_server_interceptor(): Python has no overloads",
+        "on_disconnect": "its handlers run on the loop, which never runs Python",
+        "on_imm_queued": "on_imm() queues",
+        "start": "the constructor",
+    },
+    "PreparedBatch": {
+        "done_now": "post() returns a finished future for such a batch",
+        "size": "len(batch)",
+        "valid": "each Python batch is valid",
+    },
+    "RawPeer": {"stream_attached": "Python's streams have no attachments beside their arguments"},
+}
+ONLY_PYTHON = {
+    "CacheClient": {},
+    "Future": {
+        "add_done_callback": "on_done() and then()",
+        "agent": "keeps the agent alive",
+        "exception": "wait() returns a Result",
+        "kept": "of a receive that asyncio gives up",
+        "notify": "internal: asyncio and callbacks",
+        "peek": "internal: asyncio",
+        "result": "as in concurrent.futures: wait()",
+        "timing_parts": "internal: slime.timing_of()",
+    },
+    "MemoryRegion": {
+        "address": "data()",
+        "closed": "valid()",
+        "readonly": "C++ registers memory that may be written only",
+    },
+    "Peer": {
+        "agent": "keeps the agent alive",
+        "async_proxy": "proxy() for asyncio",
+        "async_stream": "stream() for asyncio",
+        "health": "call<std::string>(\"slime.Health\", \"check\", service)",
+    },
+    "PeerAgent": {
+        "add_client_interceptor": "add_interceptor()",
+        "add_server_interceptor": "add_interceptor()",
+        "async_proxy": "proxy() for asyncio",
+        "closed": "info().state",
+        "empty": "NumPy arrays",
+        "forked": "info().state",
+        "progress": "C++ code knows its own options",
+    },
+    "PreparedBatch": {},
+    "RawPeer": {},
+}
+# Methods of Future that one of the languages may still get: no exception is stale because of them.
+OPTIONAL = {"exception", "result"}
+
+
+def public_methods(body):
+    """Yields the names of the public methods in the body of a class."""
+    public = False
+    for node in body.children:
+        if node.type == "access_specifier":
+            public = shape.text_of(node) == "public"
+        inner = node
+        while inner.type == "template_declaration":
+            inner = inner.children[-1]
+        if not public or inner.type not in ("function_definition", "field_declaration", "declaration"):
+            continue
+        for declarator in shape.declarators(inner):
+            if shape.declares_function(declarator):
+                yield name_of(declarator)
+
+
+def name_of(declarator):
+    while declarator.type not in shape.FUNCTION_NAMES:
+        following = declarator.child_by_field_name("declarator")
+        declarator = following if following is not None else declarator.named_children[0]
+    return shape.text_of(declarator)
+
+
+def classes(node):
+    for child in node.children:
+        if child.type in ("class_specifier", "struct_specifier") and child.child_by_field_name("body") is not None:
+            yield shape.text_of(child.child_by_field_name("name")), child.child_by_field_name("body")
+        yield from classes(child)
+
+
+def cpp_names(name):
+    tree = shape.cpp_parser().parse((ROOT / HEADERS[name]).read_bytes())
+    bodies = [body for found, body in classes(tree.root_node) if found == name]
+    assert len(bodies) == 1, f"{HEADERS[name]} defines {name} {len(bodies)} times"
+    return {each for each in public_methods(bodies[0]) if each != name and each.isidentifier()}
+
+
+def python_names(cls):
+    return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", sorted(set(HEADERS) - PROXIES))
+def test_both_languages_have_the_same_methods(name):
+    cpp, python = cpp_names(name), python_names(getattr(slime, name))
+    assert cpp - python == set(ONLY_CPP[name])
+    assert python - cpp - OPTIONAL == set(ONLY_PYTHON[name]) - OPTIONAL
+
+
+def test_a_proxy_has_no_names_of_its_own():
+    assert python_names(slime.Proxy) == python_names(slime.AsyncProxy) == set()
+
+
+@pytest.mark.parametrize("name", sorted(PROXIES))
+def test_the_clients_of_a_service_have_names_that_a_peer_has(name):
+    assert cpp_names(name) - cpp_names("Peer") <= {"describe", "idempotent", "service", "with_key"}
+
+
+def test_raw_calls_have_one_set_of_names():
+    sets = []
+    for name, header in (("RawPeer", "Peer"), ("RawServiceProxy", "ServiceProxy"), ("RawStub", "Stub")):
+        HEADERS.setdefault(name, HEADERS[header])
+        sets.append(cpp_names(name))
+    assert sets[0] == sets[1] == sets[2]
