@@ -125,20 +125,11 @@ class Peer(_slime.Peer):
         bounds = (timeout, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
-    def async_stream(
-        self,
-        service: str,
-        method: str,
-        *arguments: Any,
-        timeout: Optional[float] = None,
-        idle_timeout: Optional[float] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-        timing: bool = False,
-    ) -> AsyncStream:
-        """Like stream(): `async for message in stream`, `await stream.write(x)`, `await
-        stream.finish()`."""
-        bounds = (timeout, idle_timeout)
-        return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
+    def async_stream(self, service: str, method: str, *arguments: Any, **options: Any) -> AsyncStream:
+        """Like stream(), with the same options: `async for message in stream`, `await
+        stream.write(x)`, `await stream.finish()`."""
+        stream = self.stream(service, method, *arguments, **options)
+        return AsyncStream(stream._end, stream._result)
 
     def raw(self) -> RawPeer:
         """Returns the calls with encoded bytes."""
@@ -218,7 +209,7 @@ class Proxy:
         self._peer = peer
         self._service = service
         self._timeout = timeout
-        self._taken_for: Dict[str, Proxy] = {}  # proxies by signature
+        self._by_signature: Dict[str, Proxy] = {}
 
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
@@ -229,10 +220,10 @@ class Proxy:
         if isinstance(method, str):
             return _Method(self, method)
         name, signature = method
-        proxy = self._taken_for.get(signature)
+        proxy = self._by_signature.get(signature)
         if proxy is None:
             proxy = type(self)(self._peer.with_signature(signature), self._service, self._timeout)
-            self._taken_for[signature] = proxy
+            self._by_signature[signature] = proxy
         return _Method(proxy, name)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Proxies of a service on any of its servers."""
+"""The calls of agent.proxy(): any live server of a service answers them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from slime._errors import InvalidArgument
 
 
 class Retry(NamedTuple):
-    """How often and when a call may be repeated that may have been executed.
+    """Limits the attempts of a call of an idempotent method.
 
-    attempts: that may have been executed, the first one included. backoff: seconds before the second one; doubled up
-    to backoff_max, each cut by up to half at random. attempt_timeout: seconds for one attempt; None: what is left of
-    the call's.
+    attempts: most attempts that may have been executed, the first one included.
+    backoff: seconds before the second attempt. Doubles before each further attempt, up to
+        backoff_max seconds; each wait is shortened by up to half at random.
+    attempt_timeout: seconds of one attempt; None: the time that the call has left.
     """
 
     attempts: int = 3
@@ -24,7 +25,7 @@ class Retry(NamedTuple):
 
 
 class AnyServer:
-    """The servers of a service, with the methods of a peer that has only this service. Any thread."""
+    """The live servers of one service. Has the methods of Peer that a Proxy uses. Any thread."""
 
     _optional: FrozenSet[str] = frozenset()
     _timing = False
@@ -43,28 +44,28 @@ class AnyServer:
         self.name = "any server"
         self.agent = agent
         self._metadata: Dict[str, str] = dict(metadata or {})
-        self._once = _slime.ServiceProxy(agent, service, balance, key, None, wait_for_ready)
-        self._again = self._once
-        # None: all methods are; else those.
+        self._plain = _slime.ServiceProxy(agent, service, balance, key, None, wait_for_ready)
+        self._retrying = self._plain
+        # The idempotent methods; None: all methods are.
         self._idempotent: Optional[frozenset] = None
         if isinstance(idempotent, str):
             raise InvalidArgument("idempotent is True, False, or the names of methods")
         if idempotent is not True:
             self._idempotent = frozenset(idempotent or ())
         if self._idempotent is None or self._idempotent:
-            self._again = self._once.idempotent(*(retry or Retry()))
+            self._retrying = self._plain.idempotent(*(retry or Retry()))
         elif retry is not None:
             raise InvalidArgument("retry has a meaning for idempotent methods only")
 
     def with_signature(self, signature: str) -> AnyServer:
-        """As that of Peer."""
+        """Like Peer.with_signature()."""
         out = copy.copy(self)
-        out._once = self._once.with_signature(signature)
-        out._again = self._again.with_signature(signature)
+        out._plain = self._plain.with_signature(signature)
+        out._retrying = self._retrying.with_signature(signature)
         return out
 
     def call(self, service: str, method: str, *arguments: Any, timeout: Optional[float] = None) -> _slime.Future:
-        proxy = self._repeating(method)
+        proxy = self._proxy_of(method)
         if not (self._metadata or self._timing or self.agent.client_interceptors):
             future = proxy.call_value(method, arguments, timeout)
             if future is not None:
@@ -73,21 +74,22 @@ class AnyServer:
         return _interceptors.begin_call(self, "call", (service, method), begin)
 
     def call_bytes(self, service: str, method: str, body: Any, timeout: Optional[float] = None) -> _slime.Future:
-        proxy = self._repeating(method)
+        proxy = self._proxy_of(method)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
             return proxy.call_raw(method, body, timeout, memoryview, entries, timed, as_bytes=True)
 
         return _interceptors.begin_call(self, "call", (service, method), start)
 
-    def _repeating(self, method: str) -> _slime.ServiceProxy:
-        again = self._idempotent is None or method in self._idempotent
-        return self._again if again else self._once
+    def _proxy_of(self, method: str) -> _slime.ServiceProxy:
+        """Returns the proxy that repeats calls if the method is idempotent."""
+        retries = self._idempotent is None or method in self._idempotent
+        return self._retrying if retries else self._plain
 
     def one_way(self, service: str, method: str, *arguments: Any, timeout: Optional[float] = None) -> _slime.Future:
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
-            return self._once.one_way_raw(method, body, timeout, entries, timed, beside)
+            return self._plain.one_way_raw(method, body, timeout, entries, timed, beside)
 
         return _interceptors.begin_call(self, "one-way", (service, method), start)

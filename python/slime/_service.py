@@ -48,12 +48,12 @@ def method(
         if max_running < 0:
             raise InvalidArgument("max_running is below 0")
         marked = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
-        known_as = name or getattr(marked, "__name__", None)
-        if not callable(marked) or known_as is None:
+        served_name = name or getattr(marked, "__name__", None)
+        if not callable(marked) or served_name is None:
             raise InvalidArgument(
                 f"@slime.method marks functions, also above @staticmethod and @classmethod, not a {type(marked).__name__}"
             )
-        marked.__slime_method__ = known_as
+        marked.__slime_method__ = served_name
         marked.__slime_limits__ = (max_running, priority)
         marked.__slime_raw__ = raw
         return target
