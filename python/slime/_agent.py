@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import logging
@@ -29,7 +30,8 @@ _busy: set[PeerAgent] = set()
 class PeerAgent(_slime.PeerAgent):
     """Listens, registers with nanoctrl and keeps the lease, connects on first use, serves. Any thread.
 
-    A context manager; close() works as well, and every agent is closed when the process ends.
+    A context manager, for `with` and `async with`; close() works as well, and every agent is closed
+    when the process ends.
 
     name: unique in its scope; empty: a random name.
     scope: agents see the names of their own scope.
@@ -323,6 +325,15 @@ class PeerAgent(_slime.PeerAgent):
 
     def __exit__(self, *_: Any) -> None:
         self._close_and_log()
+
+    async def __aenter__(self) -> PeerAgent:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        """Closes on another thread: the event loop goes on. A cancelled task stops waiting; the agent
+        closes all the same."""
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(None, self._close_and_log))
 
     def __repr__(self) -> str:
         if "_closed" not in self.__dict__:

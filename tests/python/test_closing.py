@@ -1,13 +1,14 @@
 """close(bound) takes at most its bound once, whatever parts of the agent are busy."""
 
 import asyncio
+import socket
 import threading
 import time
 
 import pytest
 
 import slime
-from conftest import PATIENCE, wait_until
+from conftest import PATIENCE, PROVIDER, wait_until
 
 BOUND = 2.0
 # Seconds that ending connections and threads may take in addition.
@@ -94,3 +95,58 @@ def test_closing_under_all_there_is_takes_the_bound_once(make_agent, stuck):
     for each in pending:
         with pytest.raises(slime.Error):
             each.wait(10)
+
+
+def test_async_with_closes_while_the_event_loop_runs(make_agent, stuck, caplog):
+    caller = make_agent("caller")
+
+    async def main():
+        async with slime.PeerAgent("server", provider=PROVIDER) as agent:
+            assert isinstance(agent, slime.PeerAgent) and not agent.closed
+            agent.serve(stuck)
+            pending = caller.peer(agent.address).call("Stuck", "plain")
+            while stuck.running == 0:
+                await asyncio.sleep(0.01)
+            # Closing waits for the handler, which waits for this loop.
+            asyncio.get_running_loop().call_later(0.2, stuck.gate.set)
+        return agent, pending
+
+    agent, pending = asyncio.run(main())
+    assert agent.closed and pending.wait(10) is None
+    assert not caplog.records  # nothing was cut off
+
+
+def test_a_cancelled_task_leaves_its_agent_closing(make_agent, stuck):
+    caller = make_agent("caller")
+
+    async def hold(agents):
+        async with slime.PeerAgent("server", provider=PROVIDER) as agent:
+            agent.serve(stuck)
+            agents.append(agent)
+            agents.append(caller.peer(agent.address).call("Stuck", "plain"))
+            while stuck.running == 0:
+                await asyncio.sleep(0.01)
+
+    async def main():
+        agents = []
+        task = asyncio.ensure_future(hold(agents))
+        while not agents or not agents[0].closed:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stuck.gate.set()
+        return agents
+
+    agent, pending = asyncio.run(main())
+    assert pending.wait(10) is None
+    host, _, port = agent.address.rpartition(":")
+    wait_until(lambda: not listens(host, int(port)))
+
+
+def listens(host, port):
+    try:
+        socket.create_connection((host, port), 1).close()
+    except ConnectionRefusedError:
+        return False
+    return True
