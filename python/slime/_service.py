@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import traceback
-from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Coroutine, Dict, Iterable, List, Optional, Tuple, TypeVar, overload
 
 from slime import _attachments, _describe, _slime
 from slime._completion import join_until
@@ -22,16 +22,35 @@ _log = logging.getLogger("slime")
 # Most bytes of an error text on the wire; the rest is cut.
 _TEXT_LIMIT = 1000
 
+# What @method may stand above. The decorator returns the same object, so its type stays.
+_Marked = TypeVar("_Marked", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
+
+
+@overload
+def method(function: _Marked) -> _Marked: ...
+
+
+@overload
+def method(
+    function: None = None,
+    *,
+    name: Optional[str] = None,
+    max_running: int = 0,
+    priority: _slime.Priority = _slime.Priority.NORMAL,
+    raw: bool = False,
+) -> Callable[[_Marked], _Marked]: ...
+
 
 def method(
-    function: Optional[Callable] = None,
+    function: Optional[Any] = None,
     *,
     name: Optional[str] = None,
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
 ) -> Any:
-    """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`.
+    """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`. Returns
+    the same function, so type checkers and editors see its own signature.
 
     A generator, plain or async, or a method annotated to return an Iterator or AsyncIterator, streams:
     its messages are what it yields. A parameter annotated with Iterator, AsyncIterator or ServerStream
@@ -47,7 +66,7 @@ def method(
     def mark(target: Any) -> Any:
         if max_running < 0:
             raise InvalidArgument("max_running is below 0")
-        marked = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
+        marked: Any = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
         served_name = name or getattr(marked, "__name__", None)
         if not callable(marked) or served_name is None:
             raise InvalidArgument(
