@@ -10,22 +10,30 @@ from slime._errors import Error
 
 
 class AsyncCall(collections.abc.Coroutine):
-    """A call in flight. `await` it, or give it to asyncio.create_task(), TaskGroup.create_task() or asyncio.run().
+    """A call in flight. `await` it, or give it to asyncio.create_task(), TaskGroup.create_task() or
+    asyncio.run().
 
     The call begins before it is awaited. Cancelling the awaiting task, close(), or dropping this
     object before the call ends cancels the call. Awaiting it again gives the same outcome. Also has
     the methods of slime.Future.
     """
 
-    __slots__ = ("_future", "_steps", "__weakref__")
+    __slots__ = ("_future", "_on_success", "_steps", "__weakref__")
 
-    def __init__(self, future: _slime.Future) -> None:
+    def __init__(self, future: _slime.Future, on_success: Optional[Callable[[], None]] = None) -> None:
+        """on_success: is called whenever the result is taken."""
         self._future = future
+        self._on_success = on_success
         self._steps: Optional[Generator[Any, None, Any]] = None
 
     def __await__(self) -> Generator[Any, None, Any]:
         # A generator: its frame keeps this object alive during `await proxy.method()`.
-        return (yield from _completion.await_future(self._future))
+        return self._taken((yield from _completion.await_future(self._future)))
+
+    def _taken(self, value: Any) -> Any:
+        if self._on_success is not None:
+            self._on_success()
+        return value
 
     # ---- the coroutine protocol
 
@@ -49,8 +57,10 @@ class AsyncCall(collections.abc.Coroutine):
             self._steps = _completion.await_future(self._future)
         try:
             return step(self._steps)
-        except BaseException:  # StopIteration too: the await has ended, and may be repeated
+        except BaseException as ended:  # the await has ended, and may be repeated
             self._steps = None
+            if isinstance(ended, StopIteration):
+                self._taken(ended.value)
             raise
 
     def __del__(self) -> None:
@@ -64,7 +74,7 @@ class AsyncCall(collections.abc.Coroutine):
 
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits: see slime.Future.wait()."""
-        return self._future.wait(timeout)
+        return self._taken(self._future.wait(timeout))
 
     def wait_done(self, timeout: Optional[float] = None) -> bool:
         """Waits without taking the value: see slime.Future.wait_done()."""

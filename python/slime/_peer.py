@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Union
+from functools import partial
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
-from slime import _attachments, _interceptors, _slime, _streams
+from slime import _attachments, _interceptors, _known_methods, _slime, _streams
 from slime._async_call import AsyncCall, AsyncOneWay
 from slime._completion import Receive
 from slime._info import PeerInfo
@@ -146,7 +147,9 @@ class Peer(_slime.Peer):
     def services(self, timeout: Optional[float] = None) -> list:
         """Asks the peer for its services, and waits. Returns a list of {"name", "methods": [{"name",
         "parameters": [{"name", "type", "optional", "rest"}], "result", "doc", "reads", "writes"}]}."""
-        return self.with_signature("").call("slime.Reflection", "services", timeout=timeout).wait()
+        found = self.with_signature("").call("slime.Reflection", "services", timeout=timeout).wait()
+        _known_methods.remember(self.agent, found)
+        return found
 
     def with_timeout(self, timeout: float) -> Peer:
         """Returns a Peer with another default timeout, in seconds."""
@@ -201,7 +204,10 @@ class Proxy:
 
     Methods whose names are not identifiers are items: `proxy["other.name"](1)`. An item may have a
     signature: `proxy["add", "(int, int) -> int"](1, 2)` raises Unimplemented if the server's method
-    has another one."""
+    has another one.
+
+    dir(proxy) lists the methods that this agent knows of services with this name: those of each
+    peer.services(), and those that a proxy has called with success. It asks no peer."""
 
     _stream: type = Stream
 
@@ -210,6 +216,7 @@ class Proxy:
         self._service = service
         self._timeout = timeout
         self._by_signature: Dict[str, Proxy] = {}
+        self._known = _known_methods.methods_of(peer.agent, service)
 
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
@@ -226,16 +233,22 @@ class Proxy:
             self._by_signature[signature] = proxy
         return _Method(proxy, name)
 
+    def __dir__(self) -> List[str]:
+        return sorted({*super().__dir__(), *self._known.attributes()})
+
     def __repr__(self) -> str:
         return f"<slime.{type(self).__name__} {self._service} of {self._peer.name!r}>"
 
     def _call(self, method: str, arguments: tuple) -> Any:
         future = self._start(method, arguments)
         try:
-            return future.wait()
+            value = future.wait()
         except KeyboardInterrupt:
             future.cancel()  # Ctrl-C may come before wait() begins, which would cancel it
             raise
+        if method not in self._known:
+            self._known.add(method)
+        return value
 
     def _tell(self, method: str, arguments: tuple) -> Any:
         self._start_one_way(method, arguments).wait()
@@ -260,7 +273,8 @@ class AsyncProxy(Proxy):
     _stream = AsyncStream
 
     def _call(self, method: str, arguments: tuple) -> Any:
-        return AsyncCall(self._start(method, arguments))
+        future = self._start(method, arguments)
+        return AsyncCall(future, None if method in self._known else partial(self._known.add, method))
 
     def _tell(self, method: str, arguments: tuple) -> Any:
         return AsyncOneWay(self._start_one_way(method, arguments))

@@ -1,11 +1,12 @@
 """What peers say of services, and Python's part in it: names, type hints and docstrings."""
 
+import asyncio
 import typing
 
 import pytest
 
 import slime
-from slime import _describe
+from slime import _describe, _known_methods
 
 
 class Typed:
@@ -124,3 +125,62 @@ def test_names_of_the_server_are_reserved(pair):
 )
 def test_type_hints_have_the_names_of_the_wire(hint, name):
     assert _describe.wire_type(hint) == name
+
+
+def listed(proxy):
+    return [name for name in dir(proxy) if not name.startswith("_")]
+
+
+def test_dir_of_a_proxy_lists_methods_that_a_peer_named(typed, make_agent):
+    b, peer = typed
+    proxy = peer.proxy("Typed")
+    assert listed(proxy) == []
+    peer.services()
+    assert listed(proxy) == ["bare", "join", "scale", "unknown"]  # other.name is no attribute
+    same_agent = peer.agent.peer(b.address)
+    assert listed(same_agent.async_proxy("Typed")) == listed(proxy)
+    assert listed(peer.proxy("Other")) == [] and listed(make_agent("c").peer(b.address).proxy("Typed")) == []
+
+
+def test_dir_of_a_proxy_lists_methods_that_were_called_with_success(typed):
+    _, peer = typed
+    proxy = peer.proxy("Typed")
+    assert proxy.scale(2.0) == 4.0
+    with pytest.raises(slime.NotFound):
+        proxy.missing()
+    assert listed(proxy) == ["scale"]
+
+    async def main():
+        calls = peer.async_proxy("Typed")
+        with pytest.raises(slime.NotFound):
+            await calls.missing()
+        await calls.join(["a"])
+        await asyncio.gather(calls.bare(1))  # as a coroutine of a task
+
+    asyncio.run(main())
+    assert listed(proxy) == ["bare", "join", "scale"]
+
+
+def test_dir_of_a_proxy_asks_no_peer(make_agent):
+    agent = make_agent("a")
+    proxy = agent.peer("127.0.0.1:9").proxy("Typed")  # nothing listens there
+    assert listed(proxy) == []
+    agent.close()
+    assert listed(proxy) == []
+
+
+class Odd:
+    """Says about itself what no Slime says."""
+
+    @slime.method
+    def services(self):
+        names = [{"name": name} for name in ("good", "class", "__init__", "a b", 5)]
+        return [7, {"name": "Half"}, {"name": [], "methods": []}, {"name": "Odd", "methods": names}]
+
+
+def test_descriptions_of_another_form_are_ignored(pair):
+    _, b, peer = pair
+    b.serve(Odd())
+    _known_methods.remember(peer.agent, peer.proxy("Odd").services())
+    assert listed(peer.proxy("Odd")) == ["good", "services"]
+    assert listed(peer.proxy("Half")) == []
