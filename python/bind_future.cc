@@ -1,3 +1,4 @@
+#include <nanobind/typing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -114,11 +115,23 @@ bool PyFuture::wait_done(std::optional<double> timeout) const {
   return wait_in_slices([&](Nanos slice) { return future->wait_done(slice); }, timeout_from(timeout));
 }
 
-nb::object PyFuture::wait(std::optional<double> timeout) {
-  if (value_.is_valid()) return value_;
+nb::object PyFuture::result(std::optional<double> timeout) {
+  if (kept_ && value_.is_valid()) return value_;
   nb::object value = peek(timeout);
   keep();
   return value;
+}
+
+nb::object PyFuture::exception(std::optional<double> timeout) {
+  if (value_.is_valid()) return nb::none();
+  wait_or_raise(timeout);
+  try {
+    outcome();
+    return nb::none();
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // KeyboardInterrupt while the value was decoded
+    return nb::borrow(error.value());
+  }
 }
 
 void PyFuture::cancel() {
@@ -128,6 +141,11 @@ void PyFuture::cancel() {
 
 nb::object PyFuture::peek(std::optional<double> timeout) {
   if (value_.is_valid()) return value_;
+  wait_or_raise(timeout);
+  return outcome();
+}
+
+void PyFuture::wait_or_raise(std::optional<double> timeout) {
   const bool in_time = [&] {
     try {
       return wait_done(timeout);
@@ -138,6 +156,9 @@ nb::object PyFuture::peek(std::optional<double> timeout) {
     }
   }();
   if (!in_time) raise(Status::wait_timed_out());
+}
+
+nb::object PyFuture::outcome() {
   check(future_->status());
   nb::object raw;
   nb::object value;
@@ -182,42 +203,56 @@ int PyFuture::clear(PyObject* self) {
 
 void bind_future(nb::module_& m) {
   bind_completion_queue(m);
-  nb::class_<PyFuture>(m, "Future", nb::type_slots(kFutureSlots),
-                       "The outcome of something under way. wait() for it, or await it in asyncio.")
-      .def(
-          "wait", &PyFuture::wait, nb::arg("timeout") = nb::none(),
-          nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
-          "Returns the value or raises the error. Raises WaitTimeout after `timeout` seconds: the operation\n"
-          "goes on, and wait() may be called again. KeyboardInterrupt works, and cancels a call.")
+  m.attr("T") = nb::type_var("T");  // the type of a Future's value, in signatures
+  nb::class_<PyFuture>(
+      m, "Future", nb::type_slots(kFutureSlots), nb::is_generic(), nb::sig("class Future(typing.Generic[T])"),
+      "The outcome of an operation: result() waits for it, and asyncio awaits it. Any thread.")
+      .def("result", &PyFuture::result, nb::arg("timeout") = nb::none(),
+           nb::sig("def result(self, timeout: float | None = None) -> T"),
+           "Waits, and returns the value or raises the error. May be called again.\n\n"
+           "timeout: seconds; None: no limit. After it WaitTimeout is raised; the operation goes on.\n"
+           "KeyboardInterrupt ends the wait, and cancels a call.")
+      .def("exception", &PyFuture::exception, nb::arg("timeout") = nb::none(),
+           nb::sig("def exception(self, timeout: float | None = None) -> Exception | None"),
+           "Waits like result(). Returns the error that result() raises (slime.Cancelled too), or None.\n\n"
+           "A received message is not taken. Raises WaitTimeout after `timeout` seconds.")
+      .def("wait", &PyFuture::result, nb::arg("timeout") = nb::none(),
+           nb::sig("def wait(self, timeout: float | None = None) -> T"), "Like result().")
       .def(
           "__init__", [](PyFuture* self, const PyFuture& other) { new (self) PyFuture(other); },
-          nb::arg("other"), "Makes a future of the same outcome.")
+          nb::arg("other"), nb::sig("def __init__(self, other: Future[T]) -> None"),
+          "Makes a future of the same outcome.")
       .def("peek", &PyFuture::peek, nb::arg("timeout") = nb::none(),
-           nb::sig("def peek(self, timeout: float | None = None) -> typing.Any"),
-           "Waits like wait(). A received message goes back if this future is dropped before `kept` is set.")
+           nb::sig("def peek(self, timeout: float | None = None) -> T"),
+           "Like result(), but a received message goes back to its tag if this future is dropped before\n"
+           "`kept` is set.")
       .def_prop_rw(
           "kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
           "Set it to take the value of peek(): the message will not go back.")
-      .def("wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
-           "Waits like wait(), takes nothing; False on timeout.")
-      .def("done", &PyFuture::done)
+      .def(
+          "wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
+          "Waits like result(), but takes nothing and raises no error of the operation. Returns False after\n"
+          "`timeout` seconds.")
+      .def("done", &PyFuture::done, "Returns whether the operation has ended. Does not wait.")
       .def("timing_parts", &PyFuture::timing,
            nb::sig("def timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
            "The parts of slime.timing_of()'s Timing.")
       .def("cancel", &PyFuture::cancel,
-           "Asks for an early end. The future still completes: Cancelled, or what happened before.")
+           "Asks the operation to end early. The future still completes: with slime.Cancelled, or with what\n"
+           "happened before.")
       .def(
           "add_done_callback",
           [](nb::handle self, nb::handle callback) {
             completion_helper("add_done_callback")(self, callback);
           },
           nb::arg("callback"),
-          nb::sig("def add_done_callback(self, callback: collections.abc.Callable[[Future], "
+          nb::sig("def add_done_callback(self, callback: collections.abc.Callable[[Future[T]], "
                   "typing.Any]) -> None"),
-          "Calls callback(self) once it is done, on a thread of Slime's own.")
+          "Calls callback(self) once the operation has ended, on a thread of Slime. An exception of the\n"
+          "callback is logged.")
       .def(
           "__await__", [](nb::handle self) { return completion_helper("await_future")(self); },
-          nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, typing.Any]"))
+          nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, T]"))
       .def_prop_ro(
           "agent", [](const PyFuture& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"),
           "The agent of the operation.")

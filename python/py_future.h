@@ -64,7 +64,7 @@ class FutureOf final : public AnyFuture {
   bool kept_ = false;  // the value was taken
 };
 
-// Whether KeyboardInterrupt in wait() cancels the operation.
+// Whether KeyboardInterrupt in result() cancels the operation.
 enum class OnInterrupt { kGoOn, kCancel };
 
 // slime.Future. Thread: holds the GIL.
@@ -89,11 +89,17 @@ class PyFuture {
         on_interrupt_(other.on_interrupt_) {}
   PyFuture(PyFuture&&) = default;
 
-  nb::object wait(std::optional<double> timeout);
-  // Like wait(), but a received message returns to its tag if the future is dropped or cancelled
+  // Waits, and returns the value or raises the error. Raises WaitTimeout after `timeout` seconds.
+  nb::object result(std::optional<double> timeout);
+  // Waits like result(). Returns the error that result() would raise, or None. Takes nothing.
+  nb::object exception(std::optional<double> timeout);
+  // Like result(), but a received message returns to its tag if the future is dropped or cancelled
   // before keep().
   nb::object peek(std::optional<double> timeout);
-  void keep() { future_->value_taken(); }
+  void keep() {
+    future_->value_taken();
+    kept_ = true;
+  }
   bool wait_done(std::optional<double> timeout) const;
   [[nodiscard]] bool done() const { return value_.is_valid() || future_->done(); }
   void cancel();
@@ -106,12 +112,18 @@ class PyFuture {
   static int clear(PyObject* self);
 
  private:
+  // Waits until this is done, or raises WaitTimeout.
+  void wait_or_raise(std::optional<double> timeout);
+  // Returns the value of a future that is done, or raises the error.
+  nb::object outcome();
+
   ForkGuarded<AnyFuture> future_;
   nb::object agent_;
   nb::object decode_;
   nb::object value_;
   std::shared_ptr<rpc::CallTiming> timing_;
   OnInterrupt on_interrupt_;
+  bool kept_ = false;  // the value was taken
 };
 
 template <class T, class Convert>

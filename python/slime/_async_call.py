@@ -72,9 +72,15 @@ class AsyncCall(collections.abc.Coroutine):
 
     # ---- the methods of slime.Future
 
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits: see slime.Future.wait()."""
-        return self._taken(self._future.wait(timeout))
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """Waits, and returns the result: see slime.Future.result()."""
+        return self._taken(self._future.result(timeout))
+
+    wait = result
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[Exception]:
+        """Waits, and returns the error, or None: see slime.Future.exception()."""
+        return self._future.exception(timeout)
 
     def wait_done(self, timeout: Optional[float] = None) -> bool:
         """Waits without taking the value: see slime.Future.wait_done()."""

@@ -95,12 +95,12 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
     return future.wait(0)
 
 
-class Receive(_slime.Future):
+class Receive(_slime.Future[bytes]):
     """Future of the next message with a tag, as bytes. If this future is dropped or cancelled before
-    wait() or await has returned the message, the message returns to the front of its tag."""
+    result() or await has returned the message, the message returns to the front of its tag."""
 
-    def wait(self, timeout: Optional[float] = None) -> bytes:
-        """Returns the message, like Future.wait(). Later calls return it again."""
+    def result(self, timeout: Optional[float] = None) -> bytes:
+        """Waits, and returns the message, like Future.result(). Later calls return it again."""
         try:
             message: bytes = self.peek(timeout)
         except BaseException:
@@ -110,6 +110,8 @@ class Receive(_slime.Future):
         # before the return.
         self.kept = True
         return message
+
+    wait = result
 
 
 class _Notifier:
@@ -152,7 +154,7 @@ def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future],
 
 class Driver:
     """Makes progress for awaited futures and futures with callbacks of an agent with Progress.CALLER,
-    since no thread waits for them in wait()."""
+    since no thread waits for them in result()."""
 
     def __init__(self) -> None:
         self._futures: queue.SimpleQueue[_slime.Future | None] = queue.SimpleQueue()

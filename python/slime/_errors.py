@@ -119,7 +119,8 @@ _CLASSES = {c._code: c for c in _Coded.__subclasses__()}
 
 
 class WaitTimeout(Error, TimeoutError):
-    """A wait(timeout) timed out. The operation goes on, and wait() may be called again."""
+    """The timeout of result() or exception() passed. The operation goes on, and both may be called
+    again."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(Code.DEADLINE_EXCEEDED, text)

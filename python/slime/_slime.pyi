@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 import enum
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 
 def version() -> str: ...
@@ -82,23 +82,38 @@ class CompletionQueue:
 
     def close(self) -> None: ...
 
-class Future:
+T = TypeVar("T")
+
+class Future(Generic[T]):
     """
-    The outcome of something under way. wait() for it, or await it in asyncio.
+    The outcome of an operation: result() waits for it, and asyncio awaits it. Any thread.
     """
 
-    def __init__(self, other: Future) -> None:
+    def __init__(self, other: Future[T]) -> None:
         """Makes a future of the same outcome."""
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> T:
         """
-        Returns the value or raises the error. Raises WaitTimeout after `timeout` seconds: the operation
-        goes on, and wait() may be called again. KeyboardInterrupt works, and cancels a call.
+        Waits, and returns the value or raises the error. May be called again.
+
+        timeout: seconds; None: no limit. After it WaitTimeout is raised; the operation goes on.
+        KeyboardInterrupt ends the wait, and cancels a call.
         """
 
-    def peek(self, timeout: float | None = None) -> Any:
+    def exception(self, timeout: float | None = None) -> Exception | None:
         """
-        Waits like wait(). A received message goes back if this future is dropped before `kept` is set.
+        Waits like result(). Returns the error that result() raises (slime.Cancelled too), or None.
+
+        A received message is not taken. Raises WaitTimeout after `timeout` seconds.
+        """
+
+    def wait(self, timeout: float | None = None) -> T:
+        """Like result()."""
+
+    def peek(self, timeout: float | None = None) -> T:
+        """
+        Like result(), but a received message goes back to its tag if this future is dropped before
+        `kept` is set.
         """
 
     @property
@@ -109,22 +124,30 @@ class Future:
     def kept(self, arg: bool, /) -> None: ...
 
     def wait_done(self, timeout: float | None = None) -> bool:
-        """Waits like wait(), takes nothing; False on timeout."""
+        """
+        Waits like result(), but takes nothing and raises no error of the operation. Returns False after
+        `timeout` seconds.
+        """
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Returns whether the operation has ended. Does not wait."""
 
     def timing_parts(self) -> tuple[int, int, int, int, bool] | None:
         """The parts of slime.timing_of()'s Timing."""
 
     def cancel(self) -> None:
         """
-        Asks for an early end. The future still completes: Cancelled, or what happened before.
+        Asks the operation to end early. The future still completes: with slime.Cancelled, or with what
+        happened before.
         """
 
-    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
-        """Calls callback(self) once it is done, on a thread of Slime's own."""
+    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
+        """
+        Calls callback(self) once the operation has ended, on a thread of Slime. An exception of the
+        callback is logged.
+        """
 
-    def __await__(self) -> Generator[Any, None, Any]: ...
+    def __await__(self) -> Generator[Any, None, T]: ...
 
     @property
     def agent(self) -> PeerAgent:

@@ -78,6 +78,27 @@ def test_a_type_checker_sees_what_a_marked_method_takes_and_returns(tmp_path):
     assert [(line, text.rpartition("[")[2]) for line, text in found[3:]] == [(13, "arg-type]"), (14, "call-arg]")]
 
 
+FUTURES = """\
+import slime
+async def main(future: slime.Future[int], call: slime.Future[str]) -> None:
+    reveal_type(future.result())
+    reveal_type(await future)
+    reveal_type(future.exception(1.0))
+    future.result("soon")
+    wrong: int = await call
+"""
+
+
+def test_a_type_checker_knows_the_value_of_a_future(tmp_path):
+    found = check_types(tmp_path, FUTURES)
+    assert found[:3] == [
+        (3, 'Revealed type is "int"'),
+        (4, 'Revealed type is "int"'),
+        (5, 'Revealed type is "Exception | None"'),
+    ]
+    assert [(line, text.rpartition("[")[2]) for line, text in found[3:]] == [(6, "arg-type]"), (7, "assignment]")]
+
+
 def test_marking_returns_the_same_function():
     def function(x: int) -> str:
         return str(x)
