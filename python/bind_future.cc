@@ -222,20 +222,20 @@ void bind_future(nb::module_& m) {
           "__init__", [](PyFuture* self, const PyFuture& other) { new (self) PyFuture(other); },
           nb::arg("other"), nb::sig("def __init__(self, other: Future[T]) -> None"),
           "Makes a future of the same outcome.")
-      .def("peek", &PyFuture::peek, nb::arg("timeout") = nb::none(),
-           nb::sig("def peek(self, timeout: float | None = None) -> T"),
+      .def("_peek", &PyFuture::peek, nb::arg("timeout") = nb::none(),
+           nb::sig("def _peek(self, timeout: float | None = None) -> T"),
            "Like result(), but a received message goes back to its tag if this future is dropped before\n"
-           "`kept` is set.")
+           "`_kept` is set.")
       .def_prop_rw(
-          "kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
-          "Set it to take the value of peek(): the message will not go back.")
+          "_kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
+          "Set it to take the value of _peek(): the message will not go back.")
       .def(
           "wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
           "Waits like result(), but takes nothing and raises no error of the operation. Returns False after\n"
           "`timeout` seconds.")
       .def("done", &PyFuture::done, "Returns whether the operation has ended. Does not wait.")
-      .def("timing_parts", &PyFuture::timing,
-           nb::sig("def timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
+      .def("_timing_parts", &PyFuture::timing,
+           nb::sig("def _timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
            "The parts of slime.timing_of()'s Timing.")
       .def("cancel", &PyFuture::cancel,
            "Asks the operation to end early. The future still completes: with slime.Cancelled, or with what\n"
@@ -257,7 +257,7 @@ void bind_future(nb::module_& m) {
           "agent", [](const PyFuture& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"),
           "The agent of the operation.")
       .def(
-          "notify",
+          "_notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
             // Does not keep the queue alive: it ends with its Python object.
             self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {

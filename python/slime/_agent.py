@@ -121,7 +121,7 @@ class PeerAgent(_slime.PeerAgent):
         self._runner: Optional[AsyncRunner] = None
         self._driver: Optional[_completion.Driver] = None
         self._published: dict[str, _slime.MemoryRegion] = {}
-        self.client_interceptors: list[Interceptor] = []
+        self._client_interceptors: list[Interceptor] = []
         self._server_interceptors: list[Interceptor] = []
         self._imm_handler: Optional[Callable[[Peer, int], Any]] = None
         self._imm_thread: Optional[threading.Thread] = None
@@ -227,7 +227,7 @@ class PeerAgent(_slime.PeerAgent):
     def add_client_interceptor(self, interceptor: Interceptor) -> None:
         """Adds an interceptor for calls that this agent makes, from the next one on. Interceptors run
         in the order in which they were added."""
-        self.client_interceptors.append(interceptor)
+        self._client_interceptors.append(interceptor)
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
         """Calls handler(peer, number) for each notification, one at a time, on a thread of its own.

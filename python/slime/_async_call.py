@@ -98,9 +98,9 @@ class AsyncCall(collections.abc.Coroutine):
         """Calls callback(future) once the call has ended: see slime.Future.add_done_callback()."""
         self._future.add_done_callback(callback)
 
-    def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
+    def _timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
         """Returns the parts of slime.timing_of()'s Timing."""
-        return self._future.timing_parts()
+        return self._future._timing_parts()
 
     def __repr__(self) -> str:
         return f"<slime.AsyncCall {'done' if self.done() else 'under way'}>"

@@ -38,7 +38,7 @@ class _Waiting:
     def call_when_done(self, future: _slime.Future, function: Callable[[], None]) -> int:
         number = next(self._numbers)
         self._functions[number] = function
-        future.notify(self.queue, number)
+        future._notify(self.queue, number)
         _drive(future)
         return number
 
@@ -102,13 +102,13 @@ class Receive(_slime.Future[bytes]):
     def result(self, timeout: Optional[float] = None) -> bytes:
         """Waits, and returns the message, like Future.result(). Later calls return it again."""
         try:
-            message: bytes = self.peek(timeout)
+            message: bytes = self._peek(timeout)
         except BaseException:
             del self  # the traceback keeps this frame, which would keep the receive alive
             raise
         # Python runs signal handlers after calls, not after attribute stores: no handler can raise
         # before the return.
-        self.kept = True
+        self._kept = True
         return message
 
     wait = result

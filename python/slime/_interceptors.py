@@ -33,7 +33,7 @@ class Timing(NamedTuple):
 def timing_of(future: Any) -> Optional[Timing]:
     """Returns the Timing of a finished call, given its future or stream, also after an error. Returns
     None if the call was not made with timing=True."""
-    parts = future.timing_parts()
+    parts = future._timing_parts()
     return None if parts is None else Timing(*parts)
 
 
@@ -129,7 +129,7 @@ def begin_call(
     future. `caller` is a Peer, or has its `name`, `agent`, `_metadata`, `_optional` and `_timing`.
     Adds the caller's metadata, and runs the client interceptors of its agent."""
     timing = timing or caller._timing
-    if not metadata and not caller._metadata and not caller.agent.client_interceptors:
+    if not metadata and not caller._metadata and not caller.agent._client_interceptors:
         return start(None, timing)
     call = ClientCall(caller.name, names[0], names[1], {**caller._metadata, **(metadata or {})}, kind)
     call.optional |= caller._optional.difference(metadata or ())
@@ -137,7 +137,7 @@ def begin_call(
 
 
 def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) -> _slime.Future:
-    passed = Passed(list(caller.agent.client_interceptors), "a client interceptor", _CALLERS_OWN)
+    passed = Passed(list(caller.agent._client_interceptors), "a client interceptor", _CALLERS_OWN)
     began = time.monotonic_ns()
 
     def ended(error: Optional[Error], parts: Optional[Timing]) -> Optional[Error]:

@@ -50,7 +50,7 @@ class Peer(_slime.Peer):
         time."""
         if into is None and not metadata and not (timing or self._timing or self._metadata):
             # Most calls have none of these; C++ sends them alone.
-            if not self.agent.client_interceptors:
+            if not self.agent._client_interceptors:
                 future = _slime.call_value(self, service, method, arguments, timeout)
                 if future is not None:
                     return future

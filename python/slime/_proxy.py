@@ -66,7 +66,7 @@ class AnyServer:
 
     def call(self, service: str, method: str, *arguments: Any, timeout: Optional[float] = None) -> _slime.Future:
         proxy = self._proxy_of(method)
-        if not (self._metadata or self._timing or self.agent.client_interceptors):
+        if not (self._metadata or self._timing or self.agent._client_interceptors):
             future = proxy.call_value(method, arguments, timeout)
             if future is not None:
                 return future

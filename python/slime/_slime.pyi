@@ -110,19 +110,6 @@ class Future(Generic[T]):
     def wait(self, timeout: float | None = None) -> T:
         """Like result()."""
 
-    def peek(self, timeout: float | None = None) -> T:
-        """
-        Like result(), but a received message goes back to its tag if this future is dropped before
-        `kept` is set.
-        """
-
-    @property
-    def kept(self) -> bool:
-        """Set it to take the value of peek(): the message will not go back."""
-
-    @kept.setter
-    def kept(self, arg: bool, /) -> None: ...
-
     def wait_done(self, timeout: float | None = None) -> bool:
         """
         Waits like result(), but takes nothing and raises no error of the operation. Returns False after
@@ -131,9 +118,6 @@ class Future(Generic[T]):
 
     def done(self) -> bool:
         """Returns whether the operation has ended. Does not wait."""
-
-    def timing_parts(self) -> tuple[int, int, int, int, bool] | None:
-        """The parts of slime.timing_of()'s Timing."""
 
     def cancel(self) -> None:
         """
@@ -152,9 +136,6 @@ class Future(Generic[T]):
     @property
     def agent(self) -> PeerAgent:
         """The agent of the operation."""
-
-    def notify(self, queue: CompletionQueue, number: int) -> None:
-        """Puts the number into the queue once this is done."""
 
 class Rights(enum.Flag):
     """Rights of peers on a region."""

@@ -161,9 +161,9 @@ class _Caller(_Messages):
         super().__init__(end, _decode_answer)
         self._result = result
 
-    def timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
+    def _timing_parts(self) -> Optional[Tuple[int, int, int, int, bool]]:
         """Returns the parts of slime.timing_of()'s Timing."""
-        return self._result.timing_parts()
+        return self._result._timing_parts()
 
     def cancel(self) -> None:
         """Ends the stream now, on both sides, with Cancelled. The handler sees it."""

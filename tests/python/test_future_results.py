@@ -77,7 +77,7 @@ def test_exception_returns_an_error_of_a_value_that_cannot_be_decoded(answers):
     def decode(payload):
         raise ValueError("not mine")
 
-    future = peer.call_raw("Answers", "echo", b"\x91\x01", None, decode)
+    future = peer.raw().call("Answers", "echo", b"\x91\x01", None, decode)
     assert repr(future.exception(10)) == "ValueError('not mine')"
     with pytest.raises(ValueError):
         future.result()

@@ -70,11 +70,7 @@ ONLY_PYTHON = {
         "add_done_callback": "on_done() and then()",
         "agent": "keeps the agent alive",
         "exception": "wait() returns a Result",
-        "kept": "of a receive that asyncio gives up",
-        "notify": "internal: asyncio and callbacks",
-        "peek": "internal: asyncio",
         "result": "as in concurrent.futures: wait()",
-        "timing_parts": "internal: slime.timing_of()",
     },
     "MemoryRegion": {
         "address": "data()",
