@@ -141,19 +141,19 @@ void bind_operations(nb::class_<PyPeer>& peer) {
       "Bytes that are written must not change until the future is done.";
   peer.def("read", &read, nb::arg("copies").none(), nb::arg("timeout") = nb::none(), copies_doc,
            nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
-                   "timeout: float | None = None) -> Future"))
+                   "timeout: float | None = None) -> Future[None]"))
       .def("write", &write, nb::arg("copies").none(), nb::arg("timeout") = nb::none(), copies_doc,
            nb::sig("def write(self, copies: Copy | collections.abc.Iterable[typing.Any], "
-                   "timeout: float | None = None) -> Future"))
+                   "timeout: float | None = None) -> Future[None]"))
       .def("write_with_imm", &write_with_imm, nb::arg("copies").none(), nb::arg("imm"),
            nb::arg("timeout") = nb::none(),
            nb::sig("def write_with_imm(self, copies: Copy | collections.abc.Iterable[typing.Any], imm: int, "
-                   "timeout: float | None = None) -> Future"),
+                   "timeout: float | None = None) -> Future[None]"),
            "The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.")
       .def("fetch_add", &fetch_add, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("add"),
            nb::arg("timeout") = nb::none(),
            nb::sig("def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, "
-                   "timeout: float | None = None) -> Future"),
+                   "timeout: float | None = None) -> Future[int]"),
            "Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` "
            "subtracts),\n"
            "in one step among all atomics of all peers on it; not against the peer's own CPU. The future's "
@@ -165,11 +165,12 @@ void bind_operations(nb::class_<PyPeer>& peer) {
           nb::arg("desired"), nb::arg("timeout") = nb::none(),
           nb::sig(
               "def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, "
-              "timeout: float | None = None) -> Future"),
+              "timeout: float | None = None) -> Future[int]"),
           "As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was\n"
           "either way.")
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("timeout") = nb::none(),
-           nb::sig("def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future"),
+           nb::sig(
+               "def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future[None]"),
            "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
       .def("_recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
            nb::sig("def _recv_future(self, tag: int, timeout: float | None = None) -> Future"),
@@ -249,7 +250,8 @@ void bind_peer(nb::module_& m) {
             return make_future(self.peer().connect(timeout_or_default(timeout)), self.agent());
           },
           nb::arg("timeout") = nb::none(),
-          nb::sig("def connect(self, timeout: float | None = None) -> Future"), "Connects now, for warm-up.")
+          nb::sig("def connect(self, timeout: float | None = None) -> Future[None]"),
+          "Connects now, for warm-up.")
       .def("region", &region, nb::arg("name"), nb::arg("timeout") = nb::none(),
            nb::sig("def region(self, name: str, timeout: float | None = None) -> RemoteRegion"),
            "Asks the peer for a region by its published name, and waits. Cached for the connection; after a\n"

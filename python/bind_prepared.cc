@@ -294,7 +294,7 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
       .def("post", &PyPreparedBatch::post, nb::arg("blocks").none() = nb::none(),
            nb::arg("timeout") = nb::none(), nb::arg("stall") = nb::none(),
            nb::sig("def post(self, blocks: typing.Any | None = None, timeout: float | None = None, "
-                   "stall: float | None = None) -> Future"),
+                   "stall: float | None = None) -> Future[None]"),
            "Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is\n"
            "the first). Bytes that are written must not change until the future is done.\n"
            "`stall`: also ends with DeadlineExceeded when the connection moves no bytes of transfers for so\n"
@@ -303,7 +303,7 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
            nb::arg("blocks").none() = nb::none(), nb::arg("timeout") = nb::none(),
            nb::arg("stall") = nb::none(),
            nb::sig("def post_with_imm(self, imm: int, blocks: typing.Any | None = None, "
-                   "timeout: float | None = None, stall: float | None = None) -> Future"),
+                   "timeout: float | None = None, stall: float | None = None) -> Future[None]"),
            "As post(), of a batch that writes; then the peer's on_imm gets `imm` once.")
       .def("rebind", &PyPreparedBatch::rebind, nb::arg("remotes"),
            nb::sig("def rebind(self, remotes: collections.abc.Iterable[RemoteRegion]) -> None"),

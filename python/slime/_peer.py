@@ -40,7 +40,7 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
         into: Any = None,
-    ) -> _slime.Future:
+    ) -> _slime.Future[Any]:
         """Calls `service`.`method`; the future's value is the result.
 
         Arrays, tensors, regions and long bytes in `arguments` are sent from their memory without a
@@ -65,7 +65,7 @@ class Peer(_slime.Peer):
         timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
-    ) -> _slime.Future:
+    ) -> _slime.Future[memoryview]:
         """Calls a raw method with bytes, or any object with the buffer protocol, which are copied. The
         future's value is a memoryview of the answer."""
 
@@ -81,7 +81,7 @@ class Peer(_slime.Peer):
         *arguments: Any,
         timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
-    ) -> _slime.Future:
+    ) -> _slime.Future[None]:
         """Calls without an answer. The future is done once the request has left and the peer has read
         the attachments; with_timing() measures that time. A refusal or a failed handler is counted
         (`one_way_failed` in info()) and logged in this process."""
@@ -99,7 +99,7 @@ class Peer(_slime.Peer):
         body: Any,
         timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
-    ) -> _slime.Future:
+    ) -> _slime.Future[None]:
         """Like one_way(), for a raw method: see call_bytes()."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:

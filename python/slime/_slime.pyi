@@ -316,7 +316,7 @@ class Peer:
     @property
     def agent(self) -> PeerAgent: ...
 
-    def connect(self, timeout: float | None = None) -> Future:
+    def connect(self, timeout: float | None = None) -> Future[None]:
         """Connects now, for warm-up."""
 
     def region(self, name: str, timeout: float | None = None) -> RemoteRegion:
@@ -339,37 +339,37 @@ class Peer:
     def disconnect(self) -> None:
         """Closes the connection, if any; the next use connects again."""
 
-    def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future:
+    def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future[None]:
         """
         Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
         Bytes that are written must not change until the future is done.
         """
 
-    def write(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future:
+    def write(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future[None]:
         """
         Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
         Bytes that are written must not change until the future is done.
         """
 
-    def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, timeout: float | None = None) -> Future:
+    def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, timeout: float | None = None) -> Future[None]:
         """
         The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
         """
 
-    def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, timeout: float | None = None) -> Future:
+    def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, timeout: float | None = None) -> Future[int]:
         """
         Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` subtracts),
         in one step among all atomics of all peers on it; not against the peer's own CPU. The future's value is
         the number as it was. It must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
         """
 
-    def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, timeout: float | None = None) -> Future:
+    def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, timeout: float | None = None) -> Future[int]:
         """
         As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was
         either way.
         """
 
-    def send(self, tag: int, bytes: Any, timeout: float | None = None) -> Future:
+    def send(self, tag: int, bytes: Any, timeout: float | None = None) -> Future[None]:
         """
         A message of any size, in order by tag; copied. Done once the peer's agent has it.
         """
@@ -419,7 +419,7 @@ class PreparedBatch:
     After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().
     """
 
-    def post(self, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future:
+    def post(self, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future[None]:
         """
         Starts the transfer of all blocks, or of those with these numbers (a NumPy array or ints; 0 is
         the first). Bytes that are written must not change until the future is done.
@@ -427,7 +427,7 @@ class PreparedBatch:
         many seconds. With it, timeout=math.inf means no timeout.
         """
 
-    def post_with_imm(self, imm: int, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future:
+    def post_with_imm(self, imm: int, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future[None]:
         """
         As post(), of a batch that writes; then the peer's on_imm gets `imm` once.
         """

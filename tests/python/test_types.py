@@ -47,7 +47,7 @@ def check_types(folder, source):
     )
     assert not done.stderr, done.stderr
     found = (line.split(":", 3) for line in done.stdout.splitlines())
-    return [(int(number), text.strip()) for _, number, _, text in found]
+    return [(int(number), text.strip().replace("builtins.", "")) for _, number, _, text in found]
 
 
 MARKED = """\
@@ -86,6 +86,11 @@ async def main(future: slime.Future[int], call: slime.Future[str]) -> None:
     reveal_type(future.exception(1.0))
     future.result("soon")
     wrong: int = await call
+def calls(peer: slime.Peer, batch: slime.PreparedBatch) -> None:
+    reveal_type(peer.connect())
+    reveal_type(peer.recv(1).result())
+    reveal_type(peer.call_bytes("Codec", "echo", b"").result())
+    reveal_type(batch.post())
 """
 
 
@@ -96,7 +101,13 @@ def test_a_type_checker_knows_the_value_of_a_future(tmp_path):
         (4, 'Revealed type is "int"'),
         (5, 'Revealed type is "Exception | None"'),
     ]
-    assert [(line, text.rpartition("[")[2]) for line, text in found[3:]] == [(6, "arg-type]"), (7, "assignment]")]
+    assert [(line, text.rpartition("[")[2]) for line, text in found[3:5]] == [(6, "arg-type]"), (7, "assignment]")]
+    assert [text.partition('"')[2].rstrip('"') for _, text in found[5:]] == [
+        "slime._slime.Future[None]",
+        "bytes",
+        "memoryview[int]",
+        "slime._slime.Future[None]",
+    ]
 
 
 def test_marking_returns_the_same_function():
