@@ -51,7 +51,7 @@ class Calls:
         while not self._end.is_set():
             began = time.monotonic()
             try:
-                peer.call("Echo", "echo", "text").wait(5)
+                peer.call("Echo", "echo", "text").result(5)
                 self.made += 1
             except slime.Error as error:
                 self.failed.append(str(error))
@@ -59,7 +59,7 @@ class Calls:
 
     def find(self, name: str) -> None:
         """A call to an agent that nobody has talked to before."""
-        self._client.peer(name).wait_for_ready().call("Echo", "echo", "text").wait(30)
+        self._client.peer(name).wait_for_ready().call("Echo", "echo", "text").result(30)
 
     def close(self) -> None:
         self._end.set()

@@ -259,7 +259,7 @@ Status PyAgent::close(double timeout) {
 void bind_agent(nb::module_& m) {
   nb::enum_<Progress>(m, "Progress", "The thread that makes progress.")
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
-      .value("CALLER", Progress::kCaller, "wait() and poll(), in the caller: no hand-over between threads")
+      .value("CALLER", Progress::kCaller, "result() and poll(), in the caller: no hand-over between threads")
       .value("POLLED", Progress::kPolled,
              "a thread, and callers that poll wait_done() carry out the operations that they began, of any "
              "size");

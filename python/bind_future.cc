@@ -216,8 +216,6 @@ void bind_future(nb::module_& m) {
            nb::sig("def exception(self, timeout: float | None = None) -> Exception | None"),
            "Waits like result(). Returns the error that result() raises (slime.Cancelled too), or None.\n\n"
            "A received message is not taken. Raises WaitTimeout after `timeout` seconds.")
-      .def("wait", &PyFuture::result, nb::arg("timeout") = nb::none(),
-           nb::sig("def wait(self, timeout: float | None = None) -> T"), "Like result().")
       .def(
           "__init__", [](PyFuture* self, const PyFuture& other) { new (self) PyFuture(other); },
           nb::arg("other"), nb::sig("def __init__(self, other: Future[T]) -> None"),

@@ -144,14 +144,14 @@ class Slime:
         def renew():
             prepared, _ = timed(self.peer.prepare, kind, blocks)
             plain, future = timed(plain_post, copies)
-            future.wait()
+            future.result()
             return prepared, plain
 
         batch = self.peer.prepare(kind, blocks)
 
         def run():
             try:
-                batch.post().wait()
+                batch.post().result()
             except slime.Error as error:
                 raise Refused(f"{error.code.name.lower()}: {error.text}") from None
 

@@ -65,14 +65,14 @@ class Worker:
 
         there.fill(seed)
         begin = time.perf_counter()
-        peer.read(whole, timeout=60).wait()
+        peer.read(whole, timeout=60).result()
         read_seconds = time.perf_counter() - begin
         if not check(local, seed):
             raise slime.Corrupt(f"the bytes read from {other} are wrong")
 
         fill(local, seed + 1)
         begin = time.perf_counter()
-        peer.write(whole, timeout=60).wait()
+        peer.write(whole, timeout=60).result()
         write_seconds = time.perf_counter() - begin
         if not there.check(seed + 1):
             raise slime.Corrupt(f"the bytes written to {other} are wrong there")

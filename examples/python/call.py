@@ -45,7 +45,7 @@ def client(agent: slime.PeerAgent, address: str) -> int:
     # Several calls under way at once, then their answers.
     half = peer.call("Calc", "divide", 1.0, 2.0)
     total = peer.call("Calc", "total", [1.5, 2.5, 3.0])
-    print(f"1 / 2 = {half.wait():g}\ntotal = {total.wait():g}")
+    print(f"1 / 2 = {half.result():g}\ntotal = {total.result():g}")
 
     # An error of the handler is data: a class to branch on and a text.
     try:

@@ -39,8 +39,8 @@ def client(agent: slime.PeerAgent, name: str) -> int:
     text = f"hello from {agent.name}".encode()
     memoryview(note)[: len(text)] = text
     # The peer learns of the write once all of its bytes are there.
-    peer.write_with_imm(slime.Copy(note, 0, board, 0, len(text)), len(text)).wait()
-    print(f"{name}: {peer.recv(ANSWER).wait().decode()}")
+    peer.write_with_imm(slime.Copy(note, 0, board, 0, len(text)), len(text)).result()
+    print(f"{name}: {peer.recv(ANSWER).result().decode()}")
     print(json.dumps(agent.list_peers()))
     return 0
 

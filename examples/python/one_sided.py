@@ -38,7 +38,7 @@ def fetch(agent: slime.PeerAgent, address: str) -> int:
     memory = numpy.zeros(size, numpy.uint8)
     with agent.register_memory(memory) as local:
         begin = time.perf_counter()
-        peer.read(slime.Copy(local, 0, remote, 0, size)).wait()
+        peer.read(slime.Copy(local, 0, remote, 0, size)).result()
         seconds = time.perf_counter() - begin
         if not numpy.array_equal(memory, pattern(size)):
             raise slime.Corrupt("wrong bytes came")
@@ -47,10 +47,10 @@ def fetch(agent: slime.PeerAgent, address: str) -> int:
         # Back in reverse order: one batch of blocks is one operation.
         memory[:] = memory[::-1].copy()
         blocks = [slime.Copy(local, at, remote, at, min(BLOCK, size - at)) for at in range(0, size, BLOCK)]
-        peer.write(blocks).wait()
+        peer.write(blocks).result()
         expected = memory.copy()
         memory[:] = 0
-        peer.read(slime.Copy(local, 0, remote, 0, size)).wait()
+        peer.read(slime.Copy(local, 0, remote, 0, size)).result()
         if not numpy.array_equal(memory, expected):
             raise slime.Corrupt("what was written did not come back")
         print(f"wrote {len(blocks)} blocks and read them back, every byte right")

@@ -47,7 +47,7 @@ class PeerAgent(_slime.PeerAgent):
         "shm", "verbs") picks that provider, or fails with the reason.
     token: a secret shared by all agents, instead of the keys that nanoctrl hands to agents with a
         ctrl_token. insecure: allows listening beyond loopback without either.
-    progress: Progress.THREAD; or Progress.CALLER: only wait() and poll() make progress.
+    progress: Progress.THREAD; or Progress.CALLER: only result() and poll() make progress.
     timeout: default timeout of operations, in seconds; streams have an idle timeout instead.
     kind: services are found by it ("worker").
     heartbeat: interval in seconds; None: as the registry asks.

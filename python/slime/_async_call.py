@@ -76,8 +76,6 @@ class AsyncCall(collections.abc.Coroutine):
         """Waits, and returns the result: see slime.Future.result()."""
         return self._taken(self._future.result(timeout))
 
-    wait = result
-
     def exception(self, timeout: Optional[float] = None) -> Optional[Exception]:
         """Waits, and returns the error, or None: see slime.Future.exception()."""
         return self._future.exception(timeout)

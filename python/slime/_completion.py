@@ -74,7 +74,7 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
     """Implements `await future`. Cancelling the task cancels the future."""
     loop = asyncio.get_running_loop()
     if future.done():
-        return future.wait(0)
+        return future.result(0)
     outcome = loop.create_future()
 
     def finish() -> None:
@@ -92,7 +92,7 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
         waiting.forget(number)
     # Takes the value here, not in finish(): a task that is cancelled before it runs again must not
     # take a message.
-    return future.wait(0)
+    return future.result(0)
 
 
 class Receive(_slime.Future[bytes]):
@@ -110,8 +110,6 @@ class Receive(_slime.Future[bytes]):
         # before the return.
         self._kept = True
         return message
-
-    wait = result
 
 
 class _Notifier:

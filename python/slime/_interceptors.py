@@ -162,7 +162,7 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
 
         def done(future: _slime.Future) -> None:
             try:
-                future.wait(0)
+                future.result(0)
                 error = None
             except BaseException as failure:
                 error = as_error(failure, "the reply")

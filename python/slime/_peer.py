@@ -147,7 +147,7 @@ class Peer(_slime.Peer):
     def services(self, timeout: Optional[float] = None) -> list:
         """Asks the peer for its services, and waits. Returns a list of {"name", "methods": [{"name",
         "parameters": [{"name", "type", "optional", "rest"}], "result", "doc", "reads", "writes"}]}."""
-        found = self.with_signature("").call("slime.Reflection", "services", timeout=timeout).wait()
+        found = self.with_signature("").call("slime.Reflection", "services", timeout=timeout).result()
         _known_methods.remember(self.agent, found)
         return found
 
@@ -181,7 +181,7 @@ class Peer(_slime.Peer):
     def health(self, service: str = "", timeout: Optional[float] = None) -> str:
         """Asks the peer for the state of a service, or of the whole peer, and waits. Returns
         "serving", "draining" or "unknown"."""
-        return self.with_signature("").call("slime.Health", "check", service, timeout=timeout).wait()
+        return self.with_signature("").call("slime.Health", "check", service, timeout=timeout).result()
 
     def _like(self, peer: _slime.Peer) -> Peer:
         out = Peer(peer)
@@ -242,22 +242,22 @@ class Proxy:
     def _call(self, method: str, arguments: tuple) -> Any:
         future = self._start(method, arguments)
         try:
-            value = future.wait()
+            value = future.result()
         except KeyboardInterrupt:
-            future.cancel()  # Ctrl-C may come before wait() begins, which would cancel it
+            future.cancel()  # Ctrl-C may come before result() begins, which would cancel it
             raise
         if method not in self._known:
             self._known.add(method)
         return value
 
     def _tell(self, method: str, arguments: tuple) -> Any:
-        self._start_one_way(method, arguments).wait()
+        self._start_one_way(method, arguments).result()
 
     def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
         return self._peer.one_way(self._service, method, *arguments, timeout=self._timeout)
 
     def _call_bytes(self, method: str, body: Any) -> Any:
-        return self._peer.call_bytes(self._service, method, body, timeout=self._timeout).wait()
+        return self._peer.call_bytes(self._service, method, body, timeout=self._timeout).result()
 
     def _open(self, method: str, arguments: tuple) -> Any:
         bounds = (self._timeout, None)

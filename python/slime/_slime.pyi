@@ -107,9 +107,6 @@ class Future(Generic[T]):
         A received message is not taken. Raises WaitTimeout after `timeout` seconds.
         """
 
-    def wait(self, timeout: float | None = None) -> T:
-        """Like result()."""
-
     def wait_done(self, timeout: float | None = None) -> bool:
         """
         Waits like result(), but takes nothing and raises no error of the operation. Returns False after
@@ -240,7 +237,7 @@ class Progress(enum.Enum):
     """a thread of the agent's own"""
 
     CALLER = 1
-    """wait() and poll(), in the caller: no hand-over between threads"""
+    """result() and poll(), in the caller: no hand-over between threads"""
 
     POLLED = 2
     """

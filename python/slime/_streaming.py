@@ -150,7 +150,7 @@ class Streaming:
                     message = next(messages)
                 except StopIteration as end:
                     return end.value
-                stream._start_yield(message).wait()
+                stream._start_yield(message).result()
         finally:
             # A generator that has not ended gets GeneratorExit at its yield.
             getattr(messages, "close", lambda: None)()

@@ -72,7 +72,7 @@ class _Waiting(_Messages):
     def write(self, message: Any) -> None:
         """Returns once the message is accepted; waits for a slower reader. Raises once the stream has
         ended."""
-        self._start_write(message).wait()
+        self._start_write(message).result()
 
     def read(self) -> Any:
         """Returns the next message. Raises EOFError after the other side's last message, or its
@@ -84,7 +84,7 @@ class _Waiting(_Messages):
 
     def _next(self) -> Any:
         try:
-            message = self._start_read().wait()
+            message = self._start_read().result()
         except Error:
             self._reading = None
             raise
@@ -184,7 +184,7 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
         still writes more than a window waits for a reader: read to the end first, or cancel().
         Messages that were not read can still be read afterwards."""
         self._end.close_writing()
-        return self._result.wait()
+        return self._result.result()
 
     def __enter__(self) -> Stream[In, Out, R]:
         return self

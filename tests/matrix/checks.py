@@ -49,7 +49,7 @@ class Run:
         return self.agent.peer(address).with_timeout(SOON)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        return self.peer.call("Matrix", method, *arguments).wait(SOON)
+        return self.peer.call("Matrix", method, *arguments).result(SOON)
 
     def await_count(self, name: str, least: int) -> None:
         self.ask("await_count", name, least)
@@ -77,7 +77,7 @@ def expect_equal(actual: Any, expected: Any, what: str) -> None:
 def error_of(future: slime.Future, kind: type, what: str) -> slime.Error:
     """Returns the error of a call, which must be of that class."""
     try:
-        value = future.wait(SOON)
+        value = future.result(SOON)
     except slime.Error as error:
         if not isinstance(error, kind):
             raise AssertionError(f"{what}: {error}, not {kind.__name__}") from error

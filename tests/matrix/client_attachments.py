@@ -16,7 +16,7 @@ def bytes_of(size: int) -> numpy.ndarray:
 
 def echoes(run: Run, size: int) -> None:
     sent = bytes_of(size)
-    back = run.peer.call("Attached", "same", sent).wait(SOON)
+    back = run.peer.call("Attached", "same", sent).result(SOON)
     expect(numpy.array_equal(numpy.frombuffer(back, "uint8"), sent), f"{size} bytes come back")
 
 
@@ -37,7 +37,7 @@ def attach_large(run: Run) -> None:
 def attach_into(run: Run) -> None:
     sent = bytes_of(1 << 20)
     memory = run.agent.empty(2 << 20, "uint8")
-    run.peer.call("Attached", "same", sent, into=memory[4096 : 4096 + len(sent)]).wait(SOON)
+    run.peer.call("Attached", "same", sent, into=memory[4096 : 4096 + len(sent)]).result(SOON)
     expect(numpy.array_equal(memory[4096 : 4096 + len(sent)], sent), "it lies where the caller said")
     refused = run.peer.call("Attached", "same", sent, into=run.agent.empty(1000, "uint8"))
     error_of(refused, slime.InvalidArgument, "what does not fit")
@@ -47,7 +47,7 @@ def attach_into(run: Run) -> None:
 def attach_release(run: Run) -> None:
     sent = bytes_of(1 << 20)
     alive = weakref.ref(sent)
-    expect_equal(run.peer.call("Attached", "size", sent).wait(SOON), 1 << 20, "its size")
+    expect_equal(run.peer.call("Attached", "size", sent).result(SOON), 1 << 20, "its size")
     del sent
     eventually(lambda: alive() is None, "nobody holds the memory")
     eventually(lambda: counter(run.peer, "lent_buffers") == 0, "nothing is lent")

@@ -79,7 +79,7 @@ def metadata(run: Run) -> None:
     peer = run.peer.with_metadata("token", "s\u00e9cret").with_metadata("empty", "")
 
     def get(at: slime.Peer, key: str) -> Optional[str]:
-        return at.call("Matrix", "metadata", key).wait(SOON)
+        return at.call("Matrix", "metadata", key).result(SOON)
 
     expect_equal(get(peer, "token"), "s\u00e9cret", "a text")
     expect_equal(get(peer, "empty"), "", "an empty one")
@@ -100,7 +100,7 @@ def metadata_limit(run: Run) -> None:
 
 @feature
 def signature(run: Run) -> None:
-    expect_equal(run.peer.with_signature("(int, int) -> int").call("Matrix", "add", 1, 2).wait(SOON), 3, "the sum")
+    expect_equal(run.peer.with_signature("(int, int) -> int").call("Matrix", "add", 1, 2).result(SOON), 3, "the sum")
     refused = run.peer.with_signature("(int) -> int").call("Matrix", "bump", run.key)
     error = error_of(refused, slime.Unimplemented, "a method that is another one")
     for part in ("called as (int) -> int", "Matrix.bump is (str) -> int here"):
@@ -112,7 +112,7 @@ def signature(run: Run) -> None:
 @feature
 def trace(run: Run) -> None:
     parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
-    seen = run.peer.with_metadata("traceparent", parent).call("Matrix", "trace").wait(SOON)
+    seen = run.peer.with_metadata("traceparent", parent).call("Matrix", "trace").result(SOON)
     expect_equal(seen[:36], parent[:36], "the trace")
     expect(len(seen) == 55 and seen[36:52] != parent[36:52], "with a span of its own")
     run.agent.add_client_interceptor(slime.ClientTracing())
@@ -125,7 +125,7 @@ def trace(run: Run) -> None:
 @feature
 def interceptors_server(run: Run) -> None:
     watched = run.peer.with_metadata("watch", run.key)
-    stamp = watched.call("Matrix", "metadata", "stamp").wait(SOON)
+    stamp = watched.call("Matrix", "metadata", "stamp").result(SOON)
     expect_equal(stamp, "by the server", "what the handler sees of an interceptor")
     error_of(watched.call("Matrix", "fail", 10, "x"), slime.Aborted, "fail")
     refused = watched.with_metadata("refuse", "").call("Matrix", "bump", run.key)
@@ -174,7 +174,7 @@ def interceptors_client(run: Run) -> None:
 @feature
 def timing(run: Run) -> None:
     future = run.peer.call("Matrix", "take_ms", 20, timing=True)
-    future.wait(SOON)
+    future.result(SOON)
     parts = slime.timing_of(future)
     expect(parts is not None and parts.split, "the server told its part")
     assert parts is not None
@@ -226,7 +226,7 @@ def error_arguments(run: Run) -> None:
 
 @feature
 def deadline_expires(run: Run) -> None:
-    run.peer.connect().wait(SOON)  # connecting counts towards the deadline
+    run.peer.connect().result(SOON)  # connecting counts towards the deadline
     late = run.peer.call("Matrix", "wait_cancel", run.key, timeout=0.03 * PATIENCE)
     expect(error_of(late, slime.DeadlineExceeded, "a call that takes too long").maybe_executed, "it may have run")
     expect_equal(run.ask("add", 1, 2), 3, "the next call")
@@ -235,7 +235,7 @@ def deadline_expires(run: Run) -> None:
 @feature
 def deadline_travels(run: Run) -> None:
     for seconds in (60, 3600):
-        left = run.peer.call("Matrix", "left_ms", timeout=seconds).wait(SOON)
+        left = run.peer.call("Matrix", "left_ms", timeout=seconds).result(SOON)
         expect((seconds - 30) * 1000 < left <= seconds * 1000, f"of {seconds} s are left: {left} ms")
 
 
@@ -250,8 +250,8 @@ def deadline_drops_queued(run: Run) -> None:
     small.health()
     run.ask("take_ms", 40)
     run.ask("open", run.key)
-    enter.wait(SOON)
-    small.call("Small", "mark", run.key, "next").wait(SOON)
+    enter.result(SOON)
+    small.call("Small", "mark", run.key, "next").result(SOON)
     expect_equal(run.ask("notes", run.key), ["next"], "what ran")
 
 
@@ -281,14 +281,14 @@ def cancel_by_disconnect(run: Run) -> None:
 @feature
 def one_way(run: Run) -> None:
     for _ in range(10):
-        run.peer.one_way("Matrix", "bump", run.key).wait(SOON)
+        run.peer.one_way("Matrix", "bump", run.key).result(SOON)
     run.await_count(run.key, 10)
     expect_equal(counter(run.peer, "one_way_failed"), 0, "failures")
 
 
 @feature
 def one_way_failure(run: Run) -> None:
-    run.peer.one_way("Matrix", "bump_and_fail", run.key).wait(SOON)
-    run.peer.one_way("Matrix", "nowhere").wait(SOON)
+    run.peer.one_way("Matrix", "bump_and_fail", run.key).result(SOON)
+    run.peer.one_way("Matrix", "nowhere").result(SOON)
     run.await_count(run.key, 1)
     eventually(lambda: counter(run.peer, "one_way_failed") == 2, "both failures are counted")

@@ -22,7 +22,7 @@ def limit_queue(run: Run) -> None:
     expect(not error_of(third, slime.ResourceExhausted, "one too many").maybe_executed, "not executed")
     run.ask("open", run.key)
     for each in (enter, *waiting):
-        each.wait(SOON)
+        each.result(SOON)
 
 
 @feature
@@ -31,11 +31,11 @@ def limit_running(run: Run) -> None:
     first = small.call("Small", "enter_alone", run.key)
     run.await_count(f"entered:{run.key}", 1)
     second = small.call("Small", "enter_alone", run.key)
-    small.call("Small", "mark", run.key, "another method beside it").wait(SOON)
+    small.call("Small", "mark", run.key, "another method beside it").result(SOON)
     expect_equal(run.ask("count", f"entered:{run.key}"), 1, "calls of it that run")
     run.ask("open", run.key)
-    first.wait(SOON)
-    second.wait(SOON)
+    first.result(SOON)
+    second.result(SOON)
 
 
 @feature
@@ -48,7 +48,7 @@ def priorities(run: Run) -> None:
     expect_equal(small.health(), "serving", "health")
     run.ask("open", run.key)
     for each in (enter, *waiting):
-        each.wait(SOON)
+        each.result(SOON)
     expect_equal(run.ask("notes", run.key), ["mark_high", "mark", "mark_low"], "the order")
 
 
@@ -63,8 +63,8 @@ def drain(run: Run) -> None:
     expect(not error_of(refused, slime.Unavailable, "a call meanwhile").maybe_executed, "not executed")
     expect(not drained.done(), "the drain waits for what runs")
     run.ask("open", run.key)
-    enter.wait(SOON)
-    drained.wait(SOON)
+    enter.result(SOON)
+    drained.result(SOON)
 
 
 @feature
@@ -73,13 +73,13 @@ def stuck_handler(run: Run) -> None:
     stuck = small.call("Small", "enter", run.key)
     run.await_count(f"entered:{run.key}", 1)
     for _ in range(100):
-        small.call("Small", "mark", run.key, "another method").wait(SOON)
+        small.call("Small", "mark", run.key, "another method").result(SOON)
     began = time.monotonic()
     error_of(run.peer.call("Matrix", "drain_small", run.small_name, 50), slime.DeadlineExceeded, "the drain")
     expect(time.monotonic() - began < 5 * PATIENCE, "its bound holds")
     expect(not stuck.done(), "it still runs")
     run.ask("open", run.key)
-    stuck.wait(SOON)
+    stuck.result(SOON)
 
 
 @feature
@@ -152,11 +152,11 @@ def raw(run: Run) -> None:
     for size in (0, 1, 100, 8100, 9000, 1 << 20):
         sent = bytes_of(size)
         for method in ("raw_reverse", "raw_inline"):
-            reply = run.peer.call_bytes("Matrix", method, sent).wait(SOON)
+            reply = run.peer.call_bytes("Matrix", method, sent).result(SOON)
             expect(isinstance(reply, memoryview) and reply == sent[::-1], f"{size} bytes come back from {method}")
-        place = run.peer.call_bytes("Matrix", "raw_place", sent).wait(SOON)
+        place = run.peer.call_bytes("Matrix", "raw_place", sent).result(SOON)
         expect(size == 0 or place == b"\0", "they lie at a multiple of 8")
-    run.peer.one_way_bytes("Matrix", "raw_reverse", bytes_of(10)).wait(SOON)
+    run.peer.one_way_bytes("Matrix", "raw_reverse", bytes_of(10)).result(SOON)
 
 
 @feature
@@ -169,7 +169,7 @@ def raw_refused(run: Run) -> None:
     for _ in range(2):  # the first call names the method, the second uses its number
         refused(run.peer.call("Matrix", "raw_reverse", b"x"), "takes bytes")
         refused(run.peer.call_bytes("Matrix", "add", b"xyz"), "takes arguments")
-        run.peer.call_bytes("Matrix", "raw_reverse", b"").wait(SOON)
+        run.peer.call_bytes("Matrix", "raw_reverse", b"").result(SOON)
 
 
 @feature
@@ -177,10 +177,10 @@ def big_refused(run: Run) -> None:
     peer = run.peer_of(run.start())
     message = bytes(32 << 20)
     for _ in range(2):
-        peer.send(5, message).wait(SOON)
+        peer.send(5, message).result(SOON)
     error = error_of(peer.send(5, message), slime.ResourceExhausted, "a message that nobody takes")
     expect("inbox" in error.text, f"says why: {error.text}")
-    expect_equal(peer.call("Matrix", "add", 1, 2).wait(SOON), 3, "the next call")
+    expect_equal(peer.call("Matrix", "add", 1, 2).result(SOON), 3, "the next call")
 
 
 @feature
@@ -188,9 +188,9 @@ def messages(run: Run) -> None:
     for size in (0, 10, 9000, 3 << 20):
         sent = bytes_of(size)
         relayed = run.peer.call("Matrix", "relay", 71, 72)
-        run.peer.send(71, sent).wait(SOON)
-        back = run.peer.recv(72).wait(SOON)
-        relayed.wait(SOON)
+        run.peer.send(71, sent).result(SOON)
+        back = run.peer.recv(72).result(SOON)
+        relayed.result(SOON)
         expect(bytes(back) == sent[::-1], f"{size} bytes come back reversed")
 
 
@@ -198,12 +198,12 @@ def messages(run: Run) -> None:
 def regions(run: Run) -> None:
     local = run.agent.empty(70_000, "uint8")
     area, fixed = run.peer.region("area"), run.peer.region("fixed")
-    run.peer.read(slime.Copy(local, 8, fixed, 1000, 3000)).wait(SOON)
+    run.peer.read(slime.Copy(local, 8, fixed, 1000, 3000)).result(SOON)
     expect_equal(local[8:3008].tolist(), [(i * 7 + 3) & 0xFF for i in range(1000, 4000)], "the bytes of the server")
     sent = bytes_of(60_000)
     local[100:60_100] = list(sent)
     copies = [slime.Copy(local, 100, area, 4096, 40_000), slime.Copy(local, 40_100, area, 200_000, 20_000)]
-    run.peer.write(copies).wait(SOON)
+    run.peer.write(copies).result(SOON)
     there = run.ask("peek", 4096, 40_000) + run.ask("peek", 200_000, 20_000)
     expect(there == sent, "the server sees what was written")
 
@@ -219,7 +219,7 @@ def region_refusals(run: Run) -> None:
         expect(False, "an unknown region is not found")
     except slime.NotFound:
         pass
-    run.peer.read(slime.Copy(local, 0, fixed, 0, 16)).wait(SOON)
+    run.peer.read(slime.Copy(local, 0, fixed, 0, 16)).result(SOON)
 
 
 @feature
@@ -228,7 +228,7 @@ def notify(run: Run) -> None:
     area = run.peer.region("area")
     number = zlib.crc32(run.key.encode())
     local[0] = 0x5A
-    run.peer.write_with_imm(slime.Copy(local, 0, area, 300_000, 1), number).wait(SOON)
+    run.peer.write_with_imm(slime.Copy(local, 0, area, 300_000, 1), number).result(SOON)
     run.await_count(f"imm:{number}", 1)
     expect_equal(run.ask("peek", 300_000, 1), b"\x5a", "the byte that came before")
 
@@ -236,11 +236,11 @@ def notify(run: Run) -> None:
 @feature
 def atomics(run: Run) -> None:
     area, at = run.peer.region("area"), 512 << 10
-    before = run.peer.fetch_add(area, at, 5).wait(SOON)
-    expect_equal(run.peer.fetch_add(area, at, 1).wait(SOON), before + 5, "what it was")
-    expect_equal(run.peer.compare_swap(area, at, before, 0).wait(SOON), before + 6, "what is left alone")
-    run.peer.compare_swap(area, at, before + 6, 40).wait(SOON)
-    expect_equal(run.peer.fetch_add(area, at, 0).wait(SOON), 40, "what was stored")
+    before = run.peer.fetch_add(area, at, 5).result(SOON)
+    expect_equal(run.peer.fetch_add(area, at, 1).result(SOON), before + 5, "what it was")
+    expect_equal(run.peer.compare_swap(area, at, before, 0).result(SOON), before + 6, "what is left alone")
+    run.peer.compare_swap(area, at, before + 6, 40).result(SOON)
+    expect_equal(run.peer.fetch_add(area, at, 0).result(SOON), 40, "what was stored")
 
 
 class Back:
@@ -253,5 +253,5 @@ class Back:
 def call_backs(run: Run) -> None:
     run.agent.serve(Back())
     calls = [run.peer.call("Matrix", "call_back", i) for i in range(50)]
-    expect_equal([each.wait(SOON) for each in calls], [2 * i for i in range(50)], "what came back")
+    expect_equal([each.result(SOON) for each in calls], [2 * i for i in range(50)], "what came back")
     expect_equal(counter(run.peer, "requests"), 50, "requests on the one connection")

@@ -216,12 +216,12 @@ class Matrix(Values):
 
     @slime.method
     def call_back(self, x: int) -> int:
-        return self._caller().call("Back", "twice", x).wait()
+        return self._caller().call("Back", "twice", x).result()
 
     @slime.method
     def relay(self, come: int, go: int) -> None:
         caller = self._caller()
-        caller.send(go, caller.recv(come).wait()[::-1]).wait()
+        caller.send(go, caller.recv(come).result()[::-1]).result()
 
     @slime.method
     def start_small(self, name: str, workers: int, queue_limit: int) -> str:

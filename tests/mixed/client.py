@@ -36,7 +36,7 @@ def peer_by_name(run: Run) -> slime.Peer:
 @feature
 def by_name(run: Run) -> None:
     peer = peer_by_name(run)
-    expect_equal(peer.call("Mixed", "add", 40, 2).wait(SOON), 42, "the sum")
+    expect_equal(peer.call("Mixed", "add", 40, 2).result(SOON), 42, "the sum")
     agent = run.start(registered=True)
     expect_equal(agent.proxy("Mixed").add(1, 2), 3, "the sum of any server")
     expect(run.place.victim in [each["name"] for each in agent.list_peers()], "nanoctrl lists the server")
@@ -48,23 +48,23 @@ def waiting_requests(run: Run) -> None:
     calls = [run.peer.call("Mixed", "held_sum", body) for body in bodies]
     late = run.peer.call("Mixed", "held_sum", bytes(LARGE), timeout=0.3 * PATIENCE)
     error_of(late, slime.DeadlineExceeded, "a request whose handler, or whose bytes, wait")
-    expect_equal(run.peer.call("Mixed", "add", 1, 2).wait(SOON), 3, "a small call meanwhile")
-    run.peer.call("Requests", "open").wait(SOON)
-    sums = [call.wait(SOON) for call in calls]
+    expect_equal(run.peer.call("Mixed", "add", 1, 2).result(SOON), 3, "a small call meanwhile")
+    run.peer.call("Requests", "open").result(SOON)
+    sums = [call.result(SOON) for call in calls]
     expect_equal(sums, [[LARGE, zlib.crc32(body)] for body in bodies], "what the handlers got")
     eventually(lambda: counter(run.peer, "lent_buffers") == 0, "nothing is lent")
 
 
 @feature
 def late_answers(run: Run) -> None:
-    run.peer.connect().wait(SOON)
+    run.peer.connect().result(SOON)
     held = [run.peer.call("Mixed", "held_bytes", LARGE, seed, timeout=0.3 * PATIENCE) for seed in (1, 2, 3)]
     for call in held:
         error_of(call, slime.DeadlineExceeded, "an answer that comes too late")
     before = run.peer.info()["connection"]
-    run.peer.call("Answers", "open").wait(SOON)
+    run.peer.call("Answers", "open").result(SOON)
     for seed in (7, 8):
-        answer = run.peer.call("Mixed", "held_bytes", LARGE, seed).wait(SOON)
+        answer = run.peer.call("Mixed", "held_bytes", LARGE, seed).result(SOON)
         expect(bytes(answer) == bytes([seed]) * LARGE, "the bytes of the next answer")
     expect_equal(run.peer.info()["connection"], before, "the connection")
 
@@ -88,13 +88,13 @@ def notifications(run: Run) -> None:
         if len(waiting) < IN_FLIGHT:
             continue
         if not opened and not waiting[0].wait_done(1.0):  # the server accepts no more
-            other.call("Notifications", "open").wait(SOON)
+            other.call("Notifications", "open").result(SOON)
             opened = True
-        waiting.popleft().wait(bound)
-    other.call("Notifications", "open").wait(SOON)
+        waiting.popleft().result(bound)
+    other.call("Notifications", "open").result(SOON)
     for each in waiting:
-        each.wait(bound)
-    count, in_order, failures = other.call("Notified", "wait_for", NOTIFICATIONS, timeout=bound).wait(bound)
+        each.result(bound)
+    count, in_order, failures = other.call("Notified", "wait_for", NOTIFICATIONS, timeout=bound).result(bound)
     expect_equal(failures, [], "the handler's calls of the sender")
     expect_equal(count, NOTIFICATIONS, "notifications")
     expect(in_order, "they came in order")
@@ -136,7 +136,7 @@ def greet(address: str, provider: str) -> None:
     began = time.monotonic()
     try:
         with slime.PeerAgent(provider=provider) as agent:
-            total = agent.peer(address).call("Mixed", "add", 40, 2, timeout=SOON).wait(SOON)
+            total = agent.peer(address).call("Mixed", "add", 40, 2, timeout=SOON).result(SOON)
         said = {"ok": total == 42, "text": f"40 + 2 is {total!r}"}
     except slime.Error as error:
         said = {"ok": False, "text": str(error)}

@@ -1,6 +1,6 @@
 """Gives the package of an earlier version the names of this one: import it after slime, before all else.
 
-Until 26efa7a the timeouts of operations were called `deadline`.
+Until 26efa7a the timeouts of operations were called `deadline`, and Future.result() was called wait().
 """
 
 from __future__ import annotations
@@ -27,3 +27,6 @@ if not hasattr(slime.Peer, "with_timeout"):
     for name in RENAMED:
         setattr(slime.Peer, name, renaming(getattr(slime.Peer, name)))
     setattr(slime.Peer, "with_timeout", getattr(slime.Peer, "with_deadline"))
+
+if not hasattr(slime.Future, "result"):
+    setattr(slime.Future, "result", getattr(slime.Future, "wait"))

@@ -55,7 +55,7 @@ class Notified:
             self._gate.wait()
         if number % CALL_BACK_EVERY == 0:
             try:
-                twice = peer.call("Back", "twice", number, timeout=5 * PATIENCE).wait()
+                twice = peer.call("Back", "twice", number, timeout=5 * PATIENCE).result()
                 if twice != 2 * number:
                     raise slime.Internal(f"{twice!r} came back")
             except slime.Error as error:

@@ -37,7 +37,7 @@ def call_and_read():
         check(peer.proxy("Calc").add(40, 2) == 42, "a call answered wrongly")
         memory = numpy.zeros(size, numpy.uint8)
         with client.register_memory(memory) as local:
-            peer.read(slime.Copy(local, 0, peer.region("data"), 0, size)).wait()
+            peer.read(slime.Copy(local, 0, peer.region("data"), 0, size)).result()
         check(numpy.array_equal(memory, data), "a read brought wrong bytes")
 
 

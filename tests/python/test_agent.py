@@ -49,13 +49,13 @@ def test_off_loopback_a_token_is_required():
 def test_agents_with_different_tokens_do_not_connect(make_agent):
     a, b = make_agent("a", token="one"), make_agent("b", token="two")
     with pytest.raises(slime.Error) as caught:
-        a.peer(b.address).connect(timeout=5).wait()
+        a.peer(b.address).connect(timeout=5).result()
     assert caught.value.code in (slime.Code.UNAUTHENTICATED, slime.Code.UNAVAILABLE)
 
 
 def test_peers_connect_and_tell_about_it(pair):
     a, b, peer = pair
-    peer.connect().wait()
+    peer.connect().result()
     info = peer.info()
     assert info["provider"] == ("shm" if PROVIDER == "auto" else PROVIDER)
     assert info["reason"].startswith("same host and user" if PROVIDER == "auto" else "the only one that ")
@@ -68,19 +68,19 @@ def test_nobody_at_the_address_is_unavailable(make_agent):
     address = gone.address
     gone.close()
     with pytest.raises(slime.Unavailable) as caught:
-        agent.peer(address).connect(timeout=5).wait()
+        agent.peer(address).connect(timeout=5).result()
     assert not caught.value.maybe_executed
 
 
 def test_a_closed_agent_answers_unavailable(make_agent):
     a, b = make_agent("a"), make_agent("b")
     peer = a.peer(b.address)
-    peer.connect().wait()
+    peer.connect().result()
     a.close()
     a.close()  # idempotent
     assert a.closed
     with pytest.raises(slime.Unavailable):
-        peer.call("Any", "thing").wait()
+        peer.call("Any", "thing").result()
     with pytest.raises(slime.Unavailable):
         a.allocate(16)
 

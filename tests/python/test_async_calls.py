@@ -154,7 +154,7 @@ def test_ending_a_call_cancels_it_at_its_peer(slow, end):
     end(call)
     assert target.cancelled.wait(30)
     with pytest.raises(slime.Cancelled):
-        call.wait(30)
+        call.result(30)
 
 
 def test_dropping_a_call_cancels_it_at_its_peer(slow):

@@ -13,9 +13,9 @@ def test_fetch_add_gives_the_number_as_it_was(pair):
     a, b, _ = pair
     region, peer, remote = peer_and_region(a, b)
     numbers = numpy.frombuffer(region, "uint64")
-    assert peer.fetch_add(remote, 16, 40).wait() == 0
-    assert peer.fetch_add(remote, remote_offset=16, add=2, timeout=5).wait() == 40
-    assert peer.fetch_add(remote, 16, 0).wait() == 42
+    assert peer.fetch_add(remote, 16, 40).result() == 0
+    assert peer.fetch_add(remote, remote_offset=16, add=2, timeout=5).result() == 40
+    assert peer.fetch_add(remote, 16, 0).result() == 42
     assert numbers[2] == 42 and numbers.sum() == 42
     assert peer.info()["counters"]["atomics"] == 3
 
@@ -23,21 +23,21 @@ def test_fetch_add_gives_the_number_as_it_was(pair):
 def test_numbers_wrap_around_and_may_be_subtracted(pair):
     a, b, _ = pair
     _, peer, remote = peer_and_region(a, b)
-    assert peer.fetch_add(remote, 0, 2**64 - 1).wait() == 0
-    assert peer.fetch_add(remote, 0, 11).wait() == 2**64 - 1
-    assert peer.fetch_add(remote, 0, -3).wait() == 10
-    assert peer.fetch_add(remote, 0, -(2**63)).wait() == 7
-    assert peer.fetch_add(remote, 0, 0).wait() == 2**63 + 7
+    assert peer.fetch_add(remote, 0, 2**64 - 1).result() == 0
+    assert peer.fetch_add(remote, 0, 11).result() == 2**64 - 1
+    assert peer.fetch_add(remote, 0, -3).result() == 10
+    assert peer.fetch_add(remote, 0, -(2**63)).result() == 7
+    assert peer.fetch_add(remote, 0, 0).result() == 2**63 + 7
 
 
 def test_compare_swap_stores_only_over_the_expected_number(pair):
     a, b, _ = pair
     region, peer, remote = peer_and_region(a, b)
     numbers = numpy.frombuffer(region, "uint64")
-    assert peer.compare_swap(remote, 8, 0, 2**64 - 1).wait() == 0
-    assert peer.compare_swap(remote, 8, 5, 6).wait() == 2**64 - 1
+    assert peer.compare_swap(remote, 8, 0, 2**64 - 1).result() == 0
+    assert peer.compare_swap(remote, 8, 5, 6).result() == 2**64 - 1
     assert numbers[1] == 2**64 - 1
-    assert peer.compare_swap(remote, remote_offset=8, expected=2**64 - 1, desired=3, timeout=5).wait() == 2**64 - 1
+    assert peer.compare_swap(remote, remote_offset=8, expected=2**64 - 1, desired=3, timeout=5).result() == 2**64 - 1
     assert numbers[1] == 3
 
 
@@ -50,7 +50,7 @@ def test_threads_of_two_agents_take_each_ticket_once(pair):
 
     def take(out, peer, remote):
         for _ in range(50):
-            out.append(peer.fetch_add(remote, 24, 1).wait())
+            out.append(peer.fetch_add(remote, 24, 1).result())
 
     threads = [threading.Thread(target=take, args=(out, *user)) for out, user in zip(tickets, users)]
     for thread in threads:
@@ -64,7 +64,7 @@ def test_many_at_once(pair):
     a, b, _ = pair
     _, peer, remote = peer_and_region(a, b)
     futures = [peer.fetch_add(remote, 0, 1) for _ in range(1000)]
-    assert sorted(f.wait() for f in futures) == list(range(1000))
+    assert sorted(f.result() for f in futures) == list(range(1000))
 
 
 @pytest.mark.parametrize("offset", [4, 1, 256, 252, 2**64 - 8])
@@ -72,11 +72,11 @@ def test_misaligned_and_beyond_the_end_is_invalid(pair, offset):
     a, b, _ = pair
     region, peer, remote = peer_and_region(a, b)
     with pytest.raises(slime.InvalidArgument):
-        peer.fetch_add(remote, offset, 1).wait()
+        peer.fetch_add(remote, offset, 1).result()
     with pytest.raises(slime.InvalidArgument):
-        peer.compare_swap(remote, offset, 0, 1).wait()
+        peer.compare_swap(remote, offset, 0, 1).result()
     assert not any(memoryview(region))
-    assert peer.fetch_add(remote, 248, 1).wait() == 0  # the connection is fine
+    assert peer.fetch_add(remote, 248, 1).result() == 0  # the connection is fine
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_both_rights_are_needed(pair, rights):
     a, b, _ = pair
     region, peer, remote = peer_and_region(a, b, rights=rights)
     with pytest.raises(slime.PermissionDenied, match="atomics"):
-        peer.fetch_add(remote, 0, 1).wait()
+        peer.fetch_add(remote, 0, 1).result()
     assert not any(memoryview(region))
 
 
@@ -114,5 +114,5 @@ def test_a_closed_region_ends_them(pair):
     view = numpy.frombuffer(region, "uint64")
     region.close()
     with pytest.raises(slime.Error):
-        peer.fetch_add(remote, 0, 1).wait()
+        peer.fetch_add(remote, 0, 1).result()
     assert not view.any()

@@ -26,7 +26,7 @@ def test_tensors_stay_tensors(echo):
     needs_gradients = torch.ones(100_000, requires_grad=True)
     assert torch.equal(proxy.same(needs_gradients), needs_gradients.detach())
     room = torch.empty(MIB, dtype=torch.int64)
-    peer.call("Echo", "big", MIB, into=room).wait()
+    peer.call("Echo", "big", MIB, into=room).result()
     assert room[-1] == MIB - 1
     received = proxy.same(torch.ones(MIB))
     assert torch.equal(proxy.same(received), received)
@@ -43,5 +43,5 @@ def test_a_tensor_arrives_as_an_array_where_there_is_no_torch(echo, monkeypatch)
     future = peer.call("Echo", "same", tensor)
     wait_until(future.done)
     monkeypatch.setitem(sys.modules, "torch", None)
-    back = future.wait()
+    back = future.result()
     assert back.dtype == "int64" and back[-1] == 99_999

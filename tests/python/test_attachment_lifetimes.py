@@ -24,7 +24,7 @@ def test_the_lenders_memory_is_let_go_once_the_peer_has_read_it(echo):
     a, peer, _ = echo
     array = numpy.ones(MIB, "u1")
     references = sys.getrefcount(array)
-    assert peer.call("Echo", "describe", array).wait()[0] == "numpy.ndarray"
+    assert peer.call("Echo", "describe", array).result()[0] == "numpy.ndarray"
     wait_until(lambda: sys.getrefcount(array) == references)
     wait_until(lambda: lent(a) == 0)
 
@@ -33,7 +33,7 @@ def test_a_lent_array_lives_until_it_was_read(echo):
     _, peer, _ = echo
     futures = [peer.call("Echo", "same", numpy.full(MIB, i, "u1")) for i in range(8)]
     gc.collect()
-    assert [future.wait()[-1] for future in futures] == list(range(8))
+    assert [future.result()[-1] for future in futures] == list(range(8))
 
 
 def test_what_was_received_stays_as_it_is_while_more_comes(echo):
@@ -52,7 +52,7 @@ def test_what_was_received_is_passed_on_to_others(make_agent):
     class Relay:
         @slime.method
         def pass_on(self, array):
-            return b.peer(c.address).call("Echo", "same", array[7:]).wait()
+            return b.peer(c.address).call("Echo", "same", array[7:]).result()
 
     b.serve(Relay())
     c.serve(Echo())
@@ -71,7 +71,7 @@ def test_releasing_gives_memory_back_and_a_stale_view_reads_zeros(echo):
         back = peer.proxy("Echo").same(numpy.ones(4 * MIB, "u1"))
         assert back.all()
     named = numpy.zeros(MIB, "<u8")
-    slime.release(peer.call("Echo", "big", MIB, into=named).wait())
+    slime.release(peer.call("Echo", "big", MIB, into=named).result())
     assert named[-1] == MIB - 1
     with pytest.raises(slime.InvalidArgument):
         slime.release(numpy.ones(3))
@@ -120,7 +120,7 @@ def test_a_cancelled_call_lets_go_of_what_it_lent(echo):
     assert begun.wait(20)
     future.cancel()
     with pytest.raises(slime.Cancelled):
-        future.wait()
+        future.result()
     go_on.set()
     del future
     wait_until(lambda: sys.getrefcount(array) == references)
@@ -150,14 +150,14 @@ def test_what_a_killed_peer_lent_stays_and_what_it_was_lent_comes_back(make_agen
     program = start_python(SERVER, provider)
     a = make_agent("a", provider=provider)
     peer = a.peer(program.line())
-    received = peer.call("Lender", "lend", 4 * MIB).wait()
+    received = peer.call("Lender", "lend", 4 * MIB).result()
     array = numpy.ones(4 * MIB, "u1")
     references = sys.getrefcount(array)
     future = peer.call("Lender", "hold", array)
     wait_until(lambda: peer.info()["counters"]["calls_in_flight"] == 1)
     os.kill(program.process.pid, signal.SIGKILL)
     with pytest.raises(slime.Unavailable):
-        future.wait()
+        future.result()
     del future
     wait_until(lambda: sys.getrefcount(array) == references)
     assert received.all()
@@ -167,12 +167,12 @@ def test_a_peer_killed_while_its_array_is_read_ends_the_call(make_agent, start_p
     program = start_python(SERVER, "tcp")
     a = make_agent("a", provider="tcp")
     peer = a.peer(program.line())
-    peer.connect().wait()
+    peer.connect().result()
     future = peer.call("Lender", "lend", 256 * MIB, timeout=300)
     wait_until(lambda: future.done() or peer.info()["counters"]["pulled_bytes"] > 0, 60)
     os.kill(program.process.pid, signal.SIGKILL)
     with contextlib.suppress(slime.Unavailable):  # or all of it was there
-        assert future.wait(30).all()
+        assert future.result(30).all()
 
 
 def test_a_process_that_ends_while_it_lends_ends_well(start_python, make_agent):
@@ -183,7 +183,7 @@ def test_a_process_that_ends_while_it_lends_ends_well(start_python, make_agent):
         import sys, numpy, slime
         agent = slime.PeerAgent(provider=PROVIDER)
         futures = [agent.peer(sys.argv[1]).call("Echo", "same", numpy.ones(1 << 20)) for _ in range(20)]
-        kept = futures[0].wait()
+        kept = futures[0].result()
         print("lends")
         """,
         b.address,

@@ -68,7 +68,7 @@ def test_what_is_not_in_c_order_is_copied_and_arrives_in_it(echo):
 )
 def test_arrays_of_other_items_are_refused_before_anything_is_sent(echo, array):
     a, peer, _ = echo
-    peer.connect().wait()
+    peer.connect().result()
     before = peer.info()["counters"]["calls"]
     with pytest.raises(slime.InvalidArgument, match="cannot be sent: .*travel"):
         peer.proxy("Echo").same([1, array])
@@ -83,7 +83,7 @@ def test_a_handlers_result_that_cannot_travel_is_told(echo):
 
 def test_long_bytes_go_beside_the_message_and_stay_bytes(echo):
     _, peer, _ = echo
-    peer.connect().wait()
+    peer.connect().result()
     long = bytes(range(256)) * 4096
     for value in (long, bytearray(long), memoryview(long), memoryview(long)[::2]):
         copied = peer.info()["counters"]["copied_bytes"]
@@ -134,11 +134,11 @@ def test_proxies_of_any_provider(make_agent, nanoctrl):
 def test_calls_that_carry_more_and_one_way_calls_lend_arrays_too(echo):
     a, peer, b = echo
     array = numpy.arange(300_000)
-    assert same(peer.call("Echo", "same", array, metadata={"k": "v"}).wait(), array)
+    assert same(peer.call("Echo", "same", array, metadata={"k": "v"}).result(), array)
     future = peer.with_timing().call("Echo", "big", 3, into=(into := numpy.empty(3, "u8")))
-    assert future.wait().tolist() == into.tolist() == [0, 1, 2] and slime.timing_of(future).split
+    assert future.result().tolist() == into.tolist() == [0, 1, 2] and slime.timing_of(future).split
     a.add_client_interceptor(slime.Interceptor())
-    assert same(peer.call("Echo", "same", array).wait(), array)
+    assert same(peer.call("Echo", "same", array).result(), array)
 
     came = queue.Queue()
 
@@ -148,7 +148,7 @@ def test_calls_that_carry_more_and_one_way_calls_lend_arrays_too(echo):
             came.put(value)
 
     b.serve(Sink())
-    peer.one_way("Sink", "put", array).wait()
+    peer.one_way("Sink", "put", array).result()
     assert same(came.get(timeout=10), array)
 
 
@@ -156,7 +156,7 @@ def test_long_bytes_reach_a_handler_of_cpp_that_takes_bytes(make_agent, start):
     server = start(program("slime", "cli"), "bench-server", "rpc", "--provider", "tcp", "--face", "peer")
     peer = make_agent("a", provider="tcp").peer(server.line().split()[-1])
     for long in (bytes(range(256)) * 4096, bytearray(100_000)):
-        assert peer.call("bench", "echo", long).wait() == long
+        assert peer.call("bench", "echo", long).result() == long
 
 
 # ---- memory of Slime's own
@@ -180,17 +180,17 @@ def test_regions_and_arrays_in_them_are_lent_as_they_are(echo):
 def test_into_names_memory_that_the_result_is_read_into(echo):
     a, peer, _ = echo
     for memory in (numpy.empty(MIB, "<u8"), a.empty(MIB, "<u8"), numpy.empty(2 * MIB, "<u8")):
-        back = peer.call("Echo", "big", MIB, into=memory).wait()
+        back = peer.call("Echo", "big", MIB, into=memory).result()
         assert back.ctypes.data == memory.ctypes.data and back.shape == (MIB,)
         assert (memory[:MIB] == numpy.arange(MIB)).all()
     region = a.allocate(8 * MIB)
-    back = peer.call("Echo", "big", MIB, into=[region]).wait()
+    back = peer.call("Echo", "big", MIB, into=[region]).result()
     assert back.ctypes.data == region.address
     x, y = numpy.empty(3, "i4"), numpy.empty((2, 2))
-    both = peer.call("Echo", "two", into=[x, y]).wait()
+    both = peer.call("Echo", "two", into=[x, y]).result()
     assert both["x"].ctypes.data == x.ctypes.data and (x == [0, 1, 2]).all() and (y == 1).all()
     buffer = bytearray(8 * 100)
-    peer.call("Echo", "big", 100, into=buffer).wait()
+    peer.call("Echo", "big", 100, into=buffer).result()
     assert numpy.frombuffer(buffer, "<u8")[99] == 99
 
 
@@ -198,7 +198,7 @@ def test_into_what_cannot_take_it_is_refused(echo):
     _, peer, _ = echo
     small = numpy.full(10, 7, "<u8")
     with pytest.raises(slime.InvalidArgument, match="room"):
-        peer.call("Echo", "big", 1000, into=small).wait()
+        peer.call("Echo", "big", 1000, into=small).result()
     assert (small == 7).all()
     with pytest.raises(slime.PermissionDenied):
         peer.call("Echo", "big", 10, into=bytes(80))
@@ -214,14 +214,14 @@ def test_into_what_cannot_take_it_is_refused(echo):
 def test_64_mib_there_and_back(echo):
     _, peer, _ = echo
     array = numpy.random.default_rng(1).integers(0, 1 << 60, 8 * MIB, "u8")
-    assert numpy.array_equal(peer.call("Echo", "same", array, timeout=60).wait(), array)
+    assert numpy.array_equal(peer.call("Echo", "same", array, timeout=60).result(), array)
 
 
 @pytest.mark.skipif(not os.environ.get("SLIME_SOAK"), reason="a GiB: scripts/test.sh --soak, or SLIME_SOAK=1")
 def test_a_gib_there_and_back(echo):
     _, peer, _ = echo
     array = numpy.arange(128 * MIB, dtype="u8")
-    back = peer.call("Echo", "same", array, timeout=120).wait()
+    back = peer.call("Echo", "same", array, timeout=120).result()
     assert numpy.array_equal(back, array)
 
 
@@ -248,9 +248,9 @@ def test_wrong_types_of_a_peer_harm_nobody(echo, dtype, shape, what):
     future = peer.raw().call_attached("Echo", "describe", body, beside, None, _attachments.unpack_reply)
     if what == "refused":
         with pytest.raises(slime.InvalidArgument, match="an array of shape"):
-            future.wait()
+            future.result()
     else:
-        assert future.wait()[0].endswith("Attachment")
+        assert future.result()[0].endswith("Attachment")
 
 
 def test_an_index_that_is_not_there_is_refused(echo):
@@ -259,4 +259,4 @@ def test_an_index_that_is_not_there_is_refused(echo):
     _, peer, _ = echo
     body = msgpack.packb([msgpack.ExtType(1, b"\7\0\0\0")])
     with pytest.raises(slime.InvalidArgument, match="did not come"):
-        peer.raw().call("Echo", "same", body, None, _attachments.unpack_reply).wait()
+        peer.raw().call("Echo", "same", body, None, _attachments.unpack_reply).result()

@@ -140,13 +140,13 @@ def test_put_and_get_return_futures(cache):
     put = cache.put_async("ns", "later", data)
     target = bytearray(len(data))
     into, got = cache.get_async("ns", "later", out=target), cache.get_async("ns", "later")
-    assert put.wait(30) is None
-    assert into.wait(30) == len(data) and target == data
-    assert got.wait(30) == data
+    assert put.result(30) is None
+    assert into.result(30) == len(data) and target == data
+    assert got.result(30) == data
     with pytest.raises(slime.NotFound):
-        cache.get_async("ns", "nothing").wait(30)
+        cache.get_async("ns", "nothing").result(30)
     with pytest.raises(slime.AlreadyExists):
-        cache.put_async("ns", "later", data).wait(30)
+        cache.put_async("ns", "later", data).result(30)
 
 
 def test_many_are_removed_at_once(cache):

@@ -75,7 +75,7 @@ def test_closing_under_a_handler_takes_the_bound_once(pair, stuck, method):
     wait_until(lambda: stuck.running == 1)
     assert close_time(b) < (BOUND + MORE) * PATIENCE
     with pytest.raises(slime.Error):
-        pending.wait(10)
+        pending.result(10)
 
 
 def test_closing_under_all_there_is_takes_the_bound_once(make_agent, stuck):
@@ -87,14 +87,14 @@ def test_closing_under_all_there_is_takes_the_bound_once(make_agent, stuck):
     b.publish("memory", region)
     b.on_imm(lambda *_: stuck.stay())
     with a.allocate(8) as local:
-        peer.write_with_imm(slime.Copy(local, 0, peer.region("memory"), 0, 8), 1).wait()
+        peer.write_with_imm(slime.Copy(local, 0, peer.region("memory"), 0, 8), 1).result()
     pending = [peer.call(name, "plain") for name in ("One", "Two") for _ in range(3)]
     wait_until(lambda: stuck.running == 7)
     pending.append(peer.call("One", "plain"))  # waits for a worker
     assert close_time(b) < (BOUND + MORE) * PATIENCE
     for each in pending:
         with pytest.raises(slime.Error):
-            each.wait(10)
+            each.result(10)
 
 
 def test_async_with_closes_while_the_event_loop_runs(make_agent, stuck, caplog):
@@ -112,7 +112,7 @@ def test_async_with_closes_while_the_event_loop_runs(make_agent, stuck, caplog):
         return agent, pending
 
     agent, pending = asyncio.run(main())
-    assert agent.closed and pending.wait(10) is None
+    assert agent.closed and pending.result(10) is None
     assert not caplog.records  # nothing was cut off
 
 
@@ -139,7 +139,7 @@ def test_a_cancelled_task_leaves_its_agent_closing(make_agent, stuck):
         return agents
 
     agent, pending = asyncio.run(main())
-    assert pending.wait(10) is None
+    assert pending.result(10) is None
     host, _, port = agent.address.rpartition(":")
     wait_until(lambda: not listens(host, int(port)))
 

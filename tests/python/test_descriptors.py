@@ -29,10 +29,10 @@ PROGRAM = """
     a = slime.PeerAgent("a", provider=PROVIDER)
     b = slime.PeerAgent("b", provider=PROVIDER)
     peer = a.peer(b.address).with_timeout(20)
-    peer.connect().wait()
+    peer.connect().result()
     plain = slime.PeerAgent("plain", provider=PROVIDER)
     to_plain = a.peer(plain.address).with_timeout(20)
-    to_plain.connect().wait()
+    to_plain.connect().result()
 
     class Callback:
         def __init__(self):

@@ -26,7 +26,7 @@ ASKED = """
 
 def test_a_dump_shows_agents_peers_and_what_is_under_way(pair):
     a, b, peer = pair
-    peer.connect().wait()
+    peer.connect().result()
     future = peer.recv(7)
     wait_until(lambda: a.info()["operations_in_flight"] == 1)
     text = slime.dump()
@@ -39,7 +39,7 @@ def test_a_dump_shows_agents_peers_and_what_is_under_way(pair):
 
 def test_info_has_the_counters_of_the_port_and_of_each_endpoint(pair):
     a, b, peer = pair
-    peer.connect().wait()
+    peer.connect().result()
     info = a.info()
     assert info["port"]["endpoints"] == 1
     assert info["port"]["messages_sent"] >= info["peers"][0]["counters"]["messages_sent"] > 0
@@ -51,11 +51,11 @@ def test_a_signal_has_a_process_write_its_dump_and_go_on(make_agent, start_pytho
     with open(tmp_path / "stderr", "w+b") as stderr:
         process = start_python(ASKED, stderr=stderr)
         peer = make_agent().peer(process.line())
-        peer.connect().wait()
+        peer.connect().result()
         for count in (1, 2):
             process.process.send_signal(signal.SIGUSR1)
             wait_until(lambda: (tmp_path / "stderr").read_text().count("slime: end of the dump") == count)
-            assert peer.call("Echo", "say", "still here").wait() == "still here"
+            assert peer.call("Echo", "say", "still here").result() == "still here"
         assert (tmp_path / "stderr").read_text().count("\nagent asked: ") == 2
         assert process.finish() == (0, "")
 

@@ -82,30 +82,30 @@ PRELUDE = """
     b = slime.PeerAgent("b", provider=PROVIDER)
     b.serve(Echo())
     peer = a.peer(b.address)
-    peer.connect().wait()
+    peer.connect().result()
 """
 
 # Actions of the threads while the program ends.
 WAITS = {
-    "future.wait": """
+    "future.result": """
         for _ in range(4):
-            again(lambda: peer.call("Echo", "echo", 1).wait())
+            again(lambda: peer.call("Echo", "echo", 1).result())
     """,
-    "future.wait(timeout)": """
+    "future.result(timeout)": """
         for tag in range(4):
-            again(lambda: peer.recv(tag).wait(0.001))
+            again(lambda: peer.recv(tag).result(0.001))
     """,
     "a future that is never completed": """
         for tag in range(4):
-            for_ever(lambda: peer.recv(tag, timeout=1000).wait())
+            for_ever(lambda: peer.recv(tag, timeout=1000).result())
     """,
     "a value that Python decodes": """
         for _ in range(4):
-            again(lambda: peer.call("Echo", "echo", {"y": [b"z" * 70000]}, timing=True).wait())
+            again(lambda: peer.call("Echo", "echo", {"y": [b"z" * 70000]}, timing=True).result())
     """,
     "an error": """
         for _ in range(4):
-            again(lambda: peer.call("Echo", "none").wait())
+            again(lambda: peer.call("Echo", "none").result())
     """,
     "await in a loop of a daemon thread": """
         async def calls():
@@ -125,8 +125,8 @@ WAITS = {
     """,
     "send and recv": """
         for tag in range(2):
-            again(lambda tag=tag: peer.send(tag, b"x" * 100_000).wait())
-            again(lambda tag=tag: b.peer("a").recv(tag).wait())
+            again(lambda tag=tag: peer.send(tag, b"x" * 100_000).result())
+            again(lambda tag=tag: b.peer("a").recv(tag).result())
     """,
     "a stream": """
         def read():
@@ -143,8 +143,8 @@ WAITS = {
         local = a.empty(1 << 20, "uint8")
         remote = peer.region("target")
         for _ in range(2):
-            again(lambda: peer.write(slime.Copy(local, 0, remote, 0, 1 << 20)).wait())
-            again(lambda: peer.fetch_add(remote, 0, 1).wait())
+            again(lambda: peer.write(slime.Copy(local, 0, remote, 0, 1 << 20)).result())
+            again(lambda: peer.fetch_add(remote, 0, 1).result())
     """,
     "memory": """
         for _ in range(4):
@@ -155,7 +155,7 @@ WAITS = {
         import numpy
         array = numpy.arange(100_000)
         for _ in range(4):
-            again(lambda: peer.call("Echo", "echo", array).wait())
+            again(lambda: peer.call("Echo", "echo", array).result())
     """,
     "a handler that calls": """
         class Calls:
@@ -165,7 +165,7 @@ WAITS = {
                 rounds.append(mine)
                 while True:
                     try:
-                        peer.call("Echo", "echo", 1).wait()
+                        peer.call("Echo", "echo", 1).result()
                     except slime.Error:
                         pass
                     mine[0] += 1
@@ -206,7 +206,7 @@ WAITS = {
         def told(who, number):
             mine[0] += 1
             try:
-                back.call("Echo", "none").wait()
+                back.call("Echo", "none").result()
             except slime.Error:
                 pass
 
@@ -214,7 +214,7 @@ WAITS = {
         b.on_imm(told)
         local = a.empty(8, "uint8")
         for _ in range(2):
-            again(lambda: peer.write_with_imm(slime.Copy(local, 0, remote, 0, 8), 5).wait())
+            again(lambda: peer.write_with_imm(slime.Copy(local, 0, remote, 0, 8), 5).result())
     """,
     "done callbacks": """
         def more(future):
@@ -255,17 +255,17 @@ WAITS = {
         silent = "127.0.0.1:%d" % mute.getsockname()[1]
         def connects():
             peer.disconnect()
-            peer.connect().wait()
+            peer.connect().result()
 
         for _ in range(2):
             again(connects)
-            for_ever(lambda: a.peer(silent).connect().wait())
+            for_ever(lambda: a.peer(silent).connect().result())
             for_ever(lambda: a.peer(silent).wait_for_ready().region("x"))
     """,
     "progress of the caller": """
         c = slime.PeerAgent("c", provider=PROVIDER, progress=slime.Progress.CALLER)
         other = c.peer(b.address)
-        again(lambda: other.call("Echo", "echo", 1).wait())
+        again(lambda: other.call("Echo", "echo", 1).result())
         again(lambda: c.poll(0.01))
         other.call("Echo", "later", 1).add_done_callback(lambda future: None)
     """,

@@ -50,7 +50,7 @@ WAITS = {
 
         b.serve(Stuck())
         for _ in range(3):
-            for_ever(lambda: peer.call("Stuck", "stuck", timeout=1000).wait())
+            for_ever(lambda: peer.call("Stuck", "stuck", timeout=1000).result())
         for_ever(lambda: peer.proxy("Stuck", 1000).stuck())
     """,
     "the first message of a stream": """
@@ -151,7 +151,7 @@ WAITS = {
         a.add_client_interceptor(Calls())
         b.add_server_interceptor(Calls())
         for _ in range(3):
-            again(lambda: peer.call("Echo", "later", 1).wait())
+            again(lambda: peer.call("Echo", "later", 1).result())
     """,
     "the log": """
         slime.set_log_level(slime.LogLevel.DEBUG)
@@ -165,7 +165,7 @@ WAITS = {
         logging.getLogger("slime").addHandler(logging.NullHandler())
         logging.getLogger("slime").propagate = False
         for _ in range(2):
-            again(lambda: peer.call("Fails", "fails").wait())
+            again(lambda: peer.call("Fails", "fails").result())
             again(lambda: peer.disconnect())
     """,
     "close": RUNNING_HANDLER
@@ -217,8 +217,8 @@ def test_the_interpreter_ends_under_daemon_threads(wait, number, request):
 def test_a_program_ends_in_every_way_under_daemon_threads(end, number):
     threads = """
         for tag in range(2):
-            again(lambda: peer.call("Echo", "echo", 1).wait())
-            for_ever(lambda tag=tag: peer.recv(tag, timeout=1000).wait())
+            again(lambda: peer.call("Echo", "echo", 1).result())
+            for_ever(lambda tag=tag: peer.recv(tag, timeout=1000).result())
         end()
     """
     outcome = run(textwrap.dedent(threads) + ENDS[end])

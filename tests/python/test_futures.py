@@ -46,12 +46,12 @@ def test_a_wait_that_ends_takes_nothing(slow):
     target, peer = slow
     future = peer.call("Slow", "wait", 5)
     with pytest.raises(slime.WaitTimeout, match="still under way") as caught:
-        future.wait(0.05)
+        future.result(0.05)
     assert isinstance(caught.value, TimeoutError) and not isinstance(caught.value, slime.DeadlineExceeded)
     assert not future.done() and not future.wait_done(0)
     target.go.set()
-    assert future.wait(10) == 5
-    assert future.done() and future.wait() == 5  # as often as one likes
+    assert future.result(10) == 5
+    assert future.done() and future.result() == 5  # as often as one likes
 
 
 def test_an_error_is_raised_by_every_wait(slow):
@@ -59,17 +59,17 @@ def test_an_error_is_raised_by_every_wait(slow):
     future = peer.call("Slow", "missing")
     for _ in range(2):
         with pytest.raises(slime.NotFound):
-            future.wait(10)
+            future.result(10)
 
 
 def test_a_deadline_ends_the_call(slow):
     _, peer = slow
-    peer.call("Slow", "now", 1).wait()  # what follows has its whole deadline for itself, not for the connection
+    peer.call("Slow", "now", 1).result()  # what follows has its whole deadline for itself, not for the connection
     with pytest.raises(slime.DeadlineExceeded) as caught:
-        peer.call("Slow", "wait", 5, timeout=0.1).wait(10)
+        peer.call("Slow", "wait", 5, timeout=0.1).result(10)
     assert caught.value.maybe_executed and not isinstance(caught.value, slime.WaitTimeout)
     with pytest.raises(slime.DeadlineExceeded):
-        peer.with_timeout(0.1).call("Slow", "wait", 5).wait(10)
+        peer.with_timeout(0.1).call("Slow", "wait", 5).result(10)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
@@ -85,7 +85,7 @@ def test_a_cancelled_call_ends_at_once(slow):
     future = peer.call("Slow", "wait", 5)
     future.cancel()
     with pytest.raises(slime.Cancelled):
-        future.wait(10)
+        future.result(10)
 
 
 def test_callbacks_run_once_on_a_thread_of_slimes(slow):
@@ -93,7 +93,7 @@ def test_callbacks_run_once_on_a_thread_of_slimes(slow):
     seen, done = [], threading.Event()
 
     def callback(future):
-        seen.append((future.wait(), threading.current_thread().name))
+        seen.append((future.result(), threading.current_thread().name))
         done.set()
 
     future = peer.call("Slow", "wait", 5)
@@ -163,7 +163,7 @@ def test_asyncio_gets_errors_and_timeouts(slow):
 
     future = asyncio.run(main())
     with pytest.raises(slime.Cancelled):  # cancelling the task cancelled the call
-        future.wait(10)
+        future.result(10)
 
 
 def test_futures_leave_nothing_behind(slow):
@@ -177,14 +177,14 @@ def test_futures_leave_nothing_behind(slow):
     future = peer.call("Slow", "now", 5)
     future.add_done_callback(lambda f, kept=kept: None)
     del kept
-    assert future.wait(10) == 5
+    assert future.result(10) == 5
     del future
     wait_until(lambda: gc.collect() >= 0 and gone() is None)
 
 
 def test_python_runs_while_another_thread_waits(slow):
     target, peer = slow
-    waiter = threading.Thread(target=lambda: peer.call("Slow", "wait", 5).wait())
+    waiter = threading.Thread(target=lambda: peer.call("Slow", "wait", 5).result())
     waiter.start()
     begin, count = time.monotonic(), 0
     while time.monotonic() - begin < 0.3:
@@ -217,4 +217,4 @@ def test_poll_drives_an_agent(make_agent):
     agent = make_agent("client", progress=slime.Progress.CALLER)
     future = agent.peer(server.address).call("Slow", "now", 5)
     wait_until(lambda: agent.poll(0.01) is not None and future.done())
-    assert future.wait(0) == 5
+    assert future.result(0) == 5

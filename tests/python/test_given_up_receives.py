@@ -33,7 +33,7 @@ def connect(make_agent, progress):
     receiver = make_agent("receiver", progress=progress)
     there = sender.peer(receiver.address)
     back = receiver.peer(sender.address)
-    back.connect().wait(10)
+    back.connect().result(10)
     return there, back
 
 
@@ -99,7 +99,7 @@ class Sender:
 def send_numbers(peer):
     def send(numbers):
         for future in [peer.send(TAG, number(i)) for i in numbers]:
-            future.wait(10)
+            future.result(10)
 
     return send
 
@@ -144,7 +144,7 @@ class Alarms:
 
     def stop(self):
         self._armed = False
-        # A timer left running could raise while the next one is being set, and that one later, outside of wait().
+        # A timer left running could raise while the next one is being set, and that one later, outside of result().
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -181,7 +181,7 @@ def test_waits_that_time_out_lose_no_message(ends, rng):
     with Sender(send_numbers(there), got):
         while len(got) < MESSAGES and patience:
             try:
-                got.append(back.recv(TAG, timeout=30).wait(rng.choice((0.05, 1e-3, 3e-4, 1e-4, 0))))
+                got.append(back.recv(TAG, timeout=30).result(rng.choice((0.05, 1e-3, 3e-4, 1e-4, 0))))
                 patience.progress()
             except slime.WaitTimeout:
                 given_up += 1
@@ -197,7 +197,7 @@ def test_exceptions_of_signal_handlers_lose_no_message(ends, rng):
             message = None
             try:
                 alarms.after(rng.choice((0.05, 1e-3, 3e-4, 1e-4, 3e-5)))
-                message = back.recv(TAG).wait()
+                message = back.recv(TAG).result()
                 alarms.stop()
             except Alarm:
                 given_up += 1
@@ -220,7 +220,7 @@ def test_receives_given_up_in_every_way_at_random_conserve_messages(ends, rng):
         future = back.recv(TAG)
         future.wait_done(rng.choice((0, 1e-4, 1e-3)))
         future.cancel()
-        return future.wait()  # returns the message if it came before the cancel
+        return future.result()  # returns the message if it came before the cancel
 
     with Sender(send_numbers(there), got), Alarms() as alarms:
         while len(got) < MESSAGES and patience:
@@ -230,10 +230,10 @@ def test_receives_given_up_in_every_way_at_random_conserve_messages(ends, rng):
                 if way == 0:
                     message = loop.run_until_complete(awaited())
                 elif way == 1:
-                    message = back.recv(TAG).wait(rng.choice((0, 1e-4, 1e-3)))
+                    message = back.recv(TAG).result(rng.choice((0, 1e-4, 1e-3)))
                 elif way == 2:
                     alarms.after(rng.choice((1e-3, 3e-4, 1e-4)))
-                    message = back.recv(TAG).wait()
+                    message = back.recv(TAG).result()
                     alarms.stop()
                 elif way == 3:
                     message = cancelled()
@@ -286,8 +286,8 @@ def test_a_task_cancelled_before_it_runs_again_gives_its_message_back(threads):
         future = back.recv(TAG)
         task = asyncio.ensure_future(future)
         await asyncio.sleep(0)  # lets the task begin to wait
-        there.send(TAG, b"first").wait(10)
-        there.send(TAG, b"second").wait(10)
+        there.send(TAG, b"first").result(10)
+        there.send(TAG, b"second").result(10)
         assert future.wait_done(10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,40 +302,40 @@ def test_a_task_cancelled_before_it_runs_again_gives_its_message_back(threads):
 def test_messages_given_back_keep_their_order_whichever_future_goes_first(threads):
     there, back = threads
     for i in range(4):
-        there.send(TAG, number(i)).wait(10)
+        there.send(TAG, number(i)).result(10)
     futures = [back.recv(TAG) for _ in range(3)]
     assert all(future.wait_done(10) for future in futures)
     del futures[1]
     futures[1].cancel()
     del futures
     wait_until(lambda: back.info()["counters"]["receives_given_back"] == 3)
-    assert [back.recv(TAG).wait(10) for _ in range(4)] == [number(i) for i in range(4)]
+    assert [back.recv(TAG).result(10) for _ in range(4)] == [number(i) for i in range(4)]
 
 
 def test_a_receive_that_was_dropped_takes_no_message_of_a_later_one(threads):
     there, back = threads
     try:
-        back.recv(TAG).wait(0)
+        back.recv(TAG).result(0)
     except slime.WaitTimeout:
         later = back.recv(TAG)  # while the exception and its traceback are alive
-    there.send(TAG, b"for the later one").wait(10)
-    assert later.wait(10) == b"for the later one"
+    there.send(TAG, b"for the later one").result(10)
+    assert later.result(10) == b"for the later one"
 
 
 def test_a_message_is_given_back_or_returned_never_both(threads):
     there, back = threads
-    there.send(TAG, b"x").wait(10)
+    there.send(TAG, b"x").result(10)
     future = back.recv(TAG)
-    assert future.wait(10) == b"x"
+    assert future.result(10) == b"x"
     future.cancel()
-    assert future.wait() == b"x"
-    there.send(TAG, b"y").wait(10)
+    assert future.result() == b"x"
+    there.send(TAG, b"y").result(10)
     given_up = back.recv(TAG)
     assert given_up.wait_done(10)
     given_up.cancel()
     with pytest.raises(slime.Cancelled):
-        given_up.wait()
-    assert back.recv(TAG).wait(10) == b"y"
+        given_up.result()
+    assert back.recv(TAG).result(10) == b"y"
 
 
 def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(make_agent):
@@ -355,7 +355,7 @@ def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(ma
     futures = [peer.write_with_imm([], i, timeout=60) for i in range(4097)]
     assert stuck.wait(10)
     for future in futures:
-        future.wait(30)
+        future.result(30)
     futures = [peer.write_with_imm([], i, timeout=60) for i in range(4097, count)]
     # More notifications arrive until the credits of `a` are used up; calls go on both ways.
     wait_until(lambda: sum(not future.done() for future in futures) < 800)
@@ -364,6 +364,6 @@ def test_notifications_beyond_what_the_handler_keeps_up_with_wait_at_the_peer(ma
     assert sum(not future.done() for future in futures) > 700
     go.set()
     for future in futures:
-        future.wait(30)
+        future.result(30)
     wait_until(lambda: len(seen) == count, 30)
     assert seen == list(range(count))

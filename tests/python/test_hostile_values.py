@@ -23,8 +23,8 @@ def test_an_array_whose_items_have_no_bytes_is_refused_and_ends_no_worker(echo):
         beside = _slime.AttachedBody()
         data = beside.add(b"", None, "|S0", (2**46,))
         with pytest.raises(slime.InvalidArgument):
-            call_with(peer, "same", beside, data).wait(10)
-    assert peer.call("Echo", "same", 5).wait(10) == 5
+            call_with(peer, "same", beside, data).result(10)
+    assert peer.call("Echo", "same", 5).result(10) == 5
 
 
 def test_an_attachment_stands_in_one_place(echo):
@@ -33,8 +33,8 @@ def test_an_attachment_stands_in_one_place(echo):
     beside = _slime.AttachedBody()
     data = beside.add(memory, None, f"|S{len(memory)}", ())
     with pytest.raises(slime.InvalidArgument, match="two places"):
-        call_with(peer, "same", beside, *[data] * 1000).wait(10)
-    assert peer.call("Echo", "same", 5).wait(10) == 5
+        call_with(peer, "same", beside, *[data] * 1000).result(10)
+    assert peer.call("Echo", "same", 5).result(10) == 5
 
 
 class Texts:
@@ -56,10 +56,10 @@ def test_an_error_text_that_is_no_utf8_is_told_as_far_as_it_goes(pair):
     b.serve(Texts(), workers=1)
     for _ in range(3):
         with pytest.raises(slime.NotFound, match="half of a character"):
-            peer.call("Texts", "fail").wait(10)
+            peer.call("Texts", "fail").result(10)
         with pytest.raises(slime.Internal):
-            peer.call("Texts", "throw").wait(10)
-    assert peer.call("Texts", "fine").wait(10) == 5
+            peer.call("Texts", "throw").result(10)
+    assert peer.call("Texts", "fine").result(10) == 5
 
 
 def test_waiters_on_several_threads_get_one_and_the_same_value(echo):
@@ -68,7 +68,7 @@ def test_waiters_on_several_threads_get_one_and_the_same_value(echo):
     for _ in range(ROUNDS):
         future = peer.call("Echo", "same", arrays)
         values = []
-        threads = [threading.Thread(target=lambda: values.append(future.wait(10))) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: values.append(future.result(10))) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -82,5 +82,5 @@ def test_an_interceptor_that_sees_arrays_pass_takes_none_of_them(echo):
     a.add_client_interceptor(slime.Interceptor())
     arrays = [numpy.arange(100) + i for i in range(10)]
     for _ in range(ROUNDS):
-        back = peer.call("Echo", "same", arrays).wait(10)
+        back = peer.call("Echo", "same", arrays).result(10)
         assert all(numpy.array_equal(x, y) for x, y in zip(back, arrays))

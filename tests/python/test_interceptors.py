@@ -29,7 +29,7 @@ class Meta:
     def hop(self):
         trace = slime.current_trace()
         assert trace.traceparent == slime.current_call().metadata["traceparent"]
-        return [trace.traceparent, self.far.call("Meta", "get", "traceparent").wait(10)]
+        return [trace.traceparent, self.far.call("Meta", "get", "traceparent").result(10)]
 
     @slime.method
     async def hop_later(self):
@@ -50,23 +50,23 @@ def served(pair):
 
 def test_metadata_travels_with_a_call_and_with_no_other(served):
     _, _, peer, _ = served
-    assert peer.call("Meta", "get", "user", metadata={"user": "änn"}).wait(10) == "änn"
-    assert peer.call("Meta", "get", "user").wait(10) is None
+    assert peer.call("Meta", "get", "user", metadata={"user": "änn"}).result(10) == "änn"
+    assert peer.call("Meta", "get", "user").result(10) is None
     named = peer.with_metadata("user", "bo").with_timeout(10)
     assert named.proxy("Meta").get("user") == "bo"
-    assert named.call("Meta", "get_later", "user", metadata={"user": "cy"}).wait(10) == "cy"
+    assert named.call("Meta", "get_later", "user", metadata={"user": "cy"}).result(10) == "cy"
     with pytest.raises(slime.InvalidArgument):
-        peer.call("Meta", "get", "user", metadata={"": "x"}).wait(10)
+        peer.call("Meta", "get", "user", metadata={"": "x"}).result(10)
     with pytest.raises(slime.InvalidArgument):
         peer.call("Meta", "get", "user", metadata={"user": 1})
     with pytest.raises(slime.ResourceExhausted):
-        peer.with_metadata("large", "x" * 5000).call("Meta", "get", "user").wait(10)
+        peer.with_metadata("large", "x" * 5000).call("Meta", "get", "user").result(10)
 
 
 def test_who_asks_is_told_where_the_time_went_also_of_a_call_that_failed(served):
     _, _, peer, _ = served
     plain = peer.call("Meta", "get", "x")
-    plain.wait(10)
+    plain.result(10)
     assert slime.timing_of(plain) is None
     for future in (peer.call("Meta", "get", "x", timing=True), peer.with_timing().call("Meta", "fail")):
         future.wait_done(10)
@@ -75,7 +75,7 @@ def test_who_asks_is_told_where_the_time_went_also_of_a_call_that_failed(served)
         assert timing.handler > 0 and timing.queue >= 0 and timing.network > 0
         assert timing.queue + timing.handler + timing.network == timing.total
     with pytest.raises(slime.NotFound):
-        future.wait(10)
+        future.result(10)
 
 
 class Auth(slime.Interceptor):
@@ -114,16 +114,16 @@ def test_a_server_interceptor_that_refuses_keeps_the_handler_from_running(served
     b.add_server_interceptor(witness)
     b.add_server_interceptor(Auth())
     with pytest.raises(slime.Unauthenticated, match="no token") as refused:
-        peer.call("Meta", "get", "token").wait(10)
+        peer.call("Meta", "get", "token").result(10)
     assert refused.value.maybe_executed is False
     assert target.ran == 0
     with pytest.raises(slime.Unauthenticated):  # before the arguments are decoded
-        peer.call("Meta", "get").wait(10)
+        peer.call("Meta", "get").result(10)
     del witness.seen[2:]
-    assert peer.call("Meta", "get", "token", metadata={"token": "right"}).wait(10) == "right"
-    assert peer.call("Meta", "get_later", "token", metadata={"token": "right"}).wait(10) == "right"
+    assert peer.call("Meta", "get", "token", metadata={"token": "right"}).result(10) == "right"
+    assert peer.call("Meta", "get_later", "token", metadata={"token": "right"}).result(10) == "right"
     with pytest.raises(slime.NotFound):
-        peer.call("Meta", "fail", metadata={"token": "right"}).wait(10)
+        peer.call("Meta", "fail", metadata={"token": "right"}).result(10)
     assert witness.seen == [
         "before Meta.get",
         "after get: UNAUTHENTICATED",
@@ -141,7 +141,7 @@ def test_a_server_interceptor_that_raises_is_answered_as_internal(served, at_onc
     _, b, peer, target = served
     b.add_server_interceptor(Broken(at_once))
     with pytest.raises(slime.Internal, match="server interceptor") as failed:
-        peer.call("Meta", "get", "x").wait(10)
+        peer.call("Meta", "get", "x").result(10)
     assert failed.value.maybe_executed is not at_once
     assert target.ran == (0 if at_once else 1)
 
@@ -158,12 +158,12 @@ def test_client_interceptors_add_metadata_see_every_end_and_may_refuse(served):
     witness = Witness()
     a.add_client_interceptor(witness)
     a.add_client_interceptor(Stamp())
-    assert peer.call("Meta", "get", "stamp").wait(10) == "Meta.get"
+    assert peer.call("Meta", "get", "stamp").result(10) == "Meta.get"
     with pytest.raises(slime.PermissionDenied) as refused:
-        peer.call("Meta", "fail").wait(10)
+        peer.call("Meta", "fail").result(10)
     assert refused.value.maybe_executed is False
     with pytest.raises(slime.NotFound):
-        peer.call("Meta", "missing").wait(10)
+        peer.call("Meta", "missing").result(10)
     wait_until(lambda: len(witness.seen) == 6)
     assert sorted(witness.seen) == [
         "after fail: PERMISSION_DENIED",
@@ -206,7 +206,7 @@ def test_a_one_way_call_carries_metadata_is_timed_and_seen_by_interceptors(pair)
     b.serve(target)
     named = peer.with_metadata("user", "ann").with_timing()
     future = named.one_way("Notes", "note", "user", "team", metadata={"team": "red"})
-    future.wait(10)
+    future.result(10)
     timing = slime.timing_of(future)
     assert timing.network == timing.total and not timing.split  # no answer tells more
     wait_until(lambda: target.notes == [["ann", "red"]])
@@ -217,11 +217,11 @@ def test_a_one_way_call_carries_metadata_is_timed_and_seen_by_interceptors(pair)
 
     kinds = Kinds()
     a.add_client_interceptor(kinds)
-    peer.one_way("Notes", "note", "stamp").wait(10)
+    peer.one_way("Notes", "note", "stamp").result(10)
     wait_until(lambda: target.notes[-1] == ["one-way"])
     wait_until(lambda: len(kinds.seen) == 2)
     with pytest.raises(slime.Unavailable):
-        a.peer("127.0.0.1:1").one_way("Notes", "note").wait(10)
+        a.peer("127.0.0.1:1").one_way("Notes", "note").result(10)
     wait_until(lambda: len(kinds.seen) == 4)
     assert kinds.seen == [
         "before one-way False",
@@ -274,13 +274,13 @@ def test_a_trace_goes_through_two_hops_of_plain_and_async_handlers(make_agent, m
 
     def call():
         slime.use_trace(root)
-        return a.peer(b.address).call("Meta", method).wait(10)
+        return a.peer(b.address).call("Meta", method).result(10)
 
     hops = [slime.TraceContext.parse(each) for each in asyncio.run(asyncio.to_thread(call))]
     assert {each.trace_id for each in hops} == {root.trace_id}
     assert len({each.span_id for each in (root, *hops)}) == 3
     # Outside of it, another one; and nothing is left behind on the workers' threads.
-    other = slime.TraceContext.parse(a.peer(c.address).call("Meta", "get", "traceparent").wait(10))
+    other = slime.TraceContext.parse(a.peer(c.address).call("Meta", "get", "traceparent").result(10))
     assert other.trace_id != root.trace_id
     assert slime.current_trace() is None
 
@@ -310,9 +310,9 @@ def test_logging_writes_a_line_for_each_call_on_both_sides(served, caplog):
     a.add_client_interceptor(slime.Logging())
     b.add_server_interceptor(slime.Logging())
     with caplog.at_level(logging.INFO, "slime.rpc"):
-        peer.call("Meta", "get", "x").wait(10)
+        peer.call("Meta", "get", "x").result(10)
         with pytest.raises(slime.NotFound):
-            peer.call("Meta", "fail").wait(10)
+            peer.call("Meta", "fail").result(10)
         wait_until(lambda: len(caplog.records) == 4)
     assert sorted(r.levelname for r in caplog.records) == ["INFO", "INFO", "WARNING", "WARNING"]
     assert any("Meta.get called by a: ok" in r.getMessage() for r in caplog.records)
@@ -368,10 +368,10 @@ def test_a_method_at_its_limit_waits_and_keeps_no_worker_from_others(pair):
     held = [peer.call("Limited", "narrow") for _ in range(6)]
     assert target.inside.acquire(timeout=10)
     for _ in range(5):
-        assert peer.call("Limited", "free").wait(10) == "free"
+        assert peer.call("Limited", "free").result(10) == "free"
     target.gate.set()
     for each in held:
-        each.wait(10)
+        each.result(10)
     assert target.most == 1
 
 
@@ -383,12 +383,12 @@ def test_a_method_at_its_limit_leaves_half_of_the_queue_to_others(pair):
     assert target.inside.acquire(timeout=10)
     held += [peer.call("Limited", "narrow") for _ in range(2)]
     with pytest.raises(slime.ResourceExhausted) as refused:
-        peer.call("Limited", "narrow").wait(10)
+        peer.call("Limited", "narrow").result(10)
     assert refused.value.maybe_executed is False
-    assert peer.call("Limited", "free").wait(10) == "free"
+    assert peer.call("Limited", "free").result(10) == "free"
     target.gate.set()
     for each in held:
-        each.wait(10)
+        each.result(10)
 
 
 def test_calls_of_a_higher_priority_are_taken_first(pair):
@@ -402,7 +402,7 @@ def test_calls_of_a_higher_priority_are_taken_first(pair):
     assert peer.health("Limited") == "serving"
     target.gate.set()
     for each in [held, *waiting]:
-        each.wait(10)
+        each.result(10)
     assert target.order == ["high", "high", "normal", "normal", "low", "low"]
 
 
@@ -414,5 +414,5 @@ def test_health_says_what_a_peer_does_with_calls_and_drain_ends_it(served):
     b.drain(10)
     assert peer.health("Meta") == "draining"
     with pytest.raises(slime.Unavailable) as refused:
-        peer.call("Meta", "get", "x").wait(10)
+        peer.call("Meta", "get", "x").result(10)
     assert refused.value.maybe_executed is False

@@ -95,7 +95,7 @@ def test_memory_bytes_bounds_requests_and_answers_of_a_connection(make_agent):
 def test_max_payload_bytes_bounds_requests_replies_and_messages(make_agent):
     server = serve_bytes(make_agent, max_payload_bytes=100_000)
     peer = make_agent("client", max_payload_bytes=50_000).peer(server.address)
-    peer.connect().wait()
+    peer.connect().result()
     proxy = peer.proxy("Bytes")
     assert proxy.size(bytes(90_000)) == 90_000
     with pytest.raises(slime.InvalidArgument, match="100000"):
@@ -104,7 +104,7 @@ def test_max_payload_bytes_bounds_requests_replies_and_messages(make_agent):
     with pytest.raises(slime.Error, match="50000"):
         proxy.make(51_000)
     with pytest.raises(slime.InvalidArgument, match="100000"):
-        peer.send(1, bytes(101_000)).wait()
+        peer.send(1, bytes(101_000)).result()
 
 
 def test_nanoctrl_prints_what_was_refused_given_back_or_taken_away(make_agent, nanoctrl):

@@ -45,7 +45,7 @@ def test_an_agent_receives_what_it_sends_to_itself(make_agent, progress):
     by_name, by_address = agent.peer("me"), agent.peer(agent.address)
     for size in (5, 1 << 20):
         waiting = by_name.recv(1)
-        by_address.send(1, b"x" * size).wait()
-        assert bytes(waiting.wait()) == b"x" * size
-        by_name.send(2, b"y" * size).wait()
-        assert bytes(by_address.recv(2).wait()) == b"y" * size
+        by_address.send(1, b"x" * size).result()
+        assert bytes(waiting.result()) == b"x" * size
+        by_name.send(2, b"y" * size).result()
+        assert bytes(by_address.recv(2).result()) == b"y" * size

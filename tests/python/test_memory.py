@@ -17,7 +17,7 @@ def read_back(a, b, region, size):
     b.publish("seen", region)
     peer = a.peer(b.address)
     local = a.allocate(size)
-    peer.read(slime.Copy(local, 0, peer.region("seen"), 0, size)).wait()
+    peer.read(slime.Copy(local, 0, peer.region("seen"), 0, size)).result()
     return bytes(memoryview(local))
 
 
@@ -136,7 +136,7 @@ def test_readonly_memory_is_never_written(pair):
     constant = a.register_memory(b"constant bytes!!")
     with pytest.raises(slime.PermissionDenied):
         peer.read(slime.Copy(constant, 0, remote, 0, 16))
-    peer.write(slime.Copy(constant, 0, remote, 0, 16)).wait()  # reading from it is fine
+    peer.write(slime.Copy(constant, 0, remote, 0, 16)).result()  # reading from it is fine
 
 
 def test_a_region_pins_what_it_registers_until_it_is_closed(make_agent):

@@ -106,7 +106,7 @@ def test_an_agent_names_the_versions_when_it_connects_to_another_one(make_agent,
     with acceptor(behave) as address:
         began = time.monotonic()
         with pytest.raises(slime.Error) as caught:
-            agent.peer(address).call("Calc", "add", 1, 2, timeout=20).wait()
+            agent.peer(address).call("Calc", "add", 1, 2, timeout=20).result()
         assert refusals.unclear(str(caught.value), time.monotonic() - began) == ""
     assert all(name in caught.value.text for name in names), caught.value.text
     assert not caught.value.maybe_executed
@@ -147,7 +147,7 @@ def test_another_engine_that_connects_is_told_ours_and_left(make_agent):
         assert text(engine_parameters(ENGINE))[:6] in accept
         assert connection.recv(1) == b""
     other = make_agent(provider="tcp").peer(agent.address)
-    other.connect().wait(10)  # the agent goes on
+    other.connect().result(10)  # the agent goes on
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_list_of_copies_is_posted_many_times(bound):
     assert repr(batch) == f"<slime.PreparedBatch {BLOCKS} blocks, {BLOCK * BLOCKS} bytes>"
     for step in range(1, 50):
         theirs += 1
-        batch.post().wait(20)
+        batch.post().result(20)
         assert (mine == theirs).all(), step
 
 
@@ -49,7 +49,7 @@ def test_offsets_are_arrays_or_sequences(bound, dtype):
     remote_offsets = offsets.tolist() if dtype is None else offsets.astype(dtype)
     local_offsets = numpy.arange(2 * BLOCKS)[::2] * BLOCK // 2  # not contiguous
     batch = peer.prepare(Transfer.READ, BlockOffsets(mine, local_offsets, remote, remote_offsets, BLOCK))
-    batch.post().wait(20)
+    batch.post().result(20)
     assert (mine == theirs[order]).all()
 
 
@@ -58,7 +58,7 @@ def test_strides_write_every_second_block(bound):
     mine[:] = 200
     blocks = BlockStrides(mine, 0, BLOCK, remote, BLOCK, 2 * BLOCK, BLOCKS // 2, BLOCK)
     assert len(blocks) == BLOCKS // 2
-    peer.prepare(Transfer.WRITE, blocks).post().wait(20)
+    peer.prepare(Transfer.WRITE, blocks).post().result(20)
     assert (theirs[1::2] == 200).all()
     assert (theirs[0::2] == numpy.arange(0, BLOCKS, 2, dtype="uint8")[:, None]).all()
 
@@ -68,14 +68,14 @@ def test_some_blocks_are_posted_by_number(bound):
     batch = peer.prepare(Transfer.READ, BlockStrides(mine, 0, BLOCK, remote, 0, BLOCK, BLOCKS, BLOCK))
     for blocks in ([3, 1], (7,), numpy.array([30, 31]), range(10, 12)):
         mine[:] = 255
-        batch.post(blocks).wait(20)
+        batch.post(blocks).result(20)
         assert sorted(set(mine[:, 0])) == sorted(list(blocks) + [255])
 
 
 def test_the_offsets_of_an_array_count_from_its_first_byte_and_end_with_it(bound):
     mine, peer, theirs, remote = bound
     part = mine[8:16]
-    peer.prepare(Transfer.READ, BlockOffsets(part, [0, 7 * BLOCK], remote, [0, BLOCK], BLOCK)).post().wait(20)
+    peer.prepare(Transfer.READ, BlockOffsets(part, [0, 7 * BLOCK], remote, [0, BLOCK], BLOCK)).post().result(20)
     assert mine[8, 0] == 0
     assert mine[15, 0] == 1
     for blocks in (
@@ -111,13 +111,13 @@ def test_what_is_no_region_or_number_is_refused(bound):
         BlockOffsets(mine, [0], mine, [0], BLOCK)
     batch = peer.prepare(Transfer.READ, BlockOffsets(mine, [0], remote, [0], BLOCK))
     with pytest.raises(slime.InvalidArgument, match="block 1 of a batch of 1"):
-        batch.post([1]).wait(20)
+        batch.post([1]).result(20)
     with pytest.raises(slime.InvalidArgument, match="no blocks"):
-        batch.post([]).wait(20)
+        batch.post([]).result(20)
     with pytest.raises(slime.InvalidArgument, match="from 0 to 4294967295"):
         batch.post([2**32])
     with pytest.raises(slime.InvalidArgument, match="no immediate"):
-        batch.post_with_imm(1).wait(20)
+        batch.post_with_imm(1).result(20)
     with pytest.raises(slime.InvalidArgument, match="imm is above"):
         batch.post_with_imm(2**32)
     with pytest.raises(slime.InvalidArgument, match="RemoteRegion"):
@@ -131,7 +131,7 @@ def test_a_batch_reads_into_no_read_only_memory(pair):
     for copies in (Copy(region, 0, remote, 0, 4), BlockOffsets(region, [0], remote, [0], 4)):
         with pytest.raises(slime.PermissionDenied, match="read-only"):
             peer.prepare(Transfer.READ, copies)
-    peer.prepare(Transfer.WRITE, BlockStrides(region, 0, 0, remote, 0, 0, 1, 4)).post().wait(20)
+    peer.prepare(Transfer.WRITE, BlockStrides(region, 0, 0, remote, 0, 0, 1, 4)).post().result(20)
 
 
 def test_a_stall_bound_ends_a_post_to_a_stopped_peer(make_agent, start_python):
@@ -150,16 +150,16 @@ def test_a_stall_bound_ends_a_post_to_a_stopped_peer(make_agent, start_python):
     size = 32 << 20  # more than two sockets hold
     blocks = BlockStrides(a.empty((size,), "uint8"), 0, 0, peer.region("memory"), 0, 0, 1, size)
     batch = peer.prepare(Transfer.WRITE, blocks)
-    batch.post(timeout=math.inf, stall=20).wait(20 * PATIENCE)
+    batch.post(timeout=math.inf, stall=20).result(20 * PATIENCE)
     os.kill(program.process.pid, signal.SIGSTOP)
     try:
         with pytest.raises(slime.DeadlineExceeded, match="made no progress for 0.5 s") as error:
-            batch.post(timeout=math.inf, stall=0.5).wait(20 * PATIENCE)
+            batch.post(timeout=math.inf, stall=0.5).result(20 * PATIENCE)
         assert not isinstance(error.value, slime.WaitTimeout)
     finally:
         os.kill(program.process.pid, signal.SIGCONT)
     batch.rebind([peer.region("memory")])
-    batch.post_with_imm(1, [0], stall=20).wait(20 * PATIENCE)
+    batch.post_with_imm(1, [0], stall=20).result(20 * PATIENCE)
     for stall in (0, -1, math.nan):
         with pytest.raises(slime.InvalidArgument, match="a stall bound is a positive number of seconds"):
             batch.post(stall=stall)
@@ -171,24 +171,24 @@ def test_a_notification_follows_the_bytes_of_a_post(bound, pair):
     pair[1].on_imm(lambda _, imm: seen.append((imm, int(theirs[0, 0]))))
     mine[:] = 7
     batch = peer.prepare(Transfer.WRITE, BlockStrides(mine, 0, BLOCK, remote, 0, BLOCK, BLOCKS, BLOCK))
-    batch.post_with_imm(5).wait(20)
+    batch.post_with_imm(5).result(20)
     wait_until(lambda: seen == [(5, 7)])
-    batch.post_with_imm(6, [0]).wait(20)
+    batch.post_with_imm(6, [0]).result(20)
     wait_until(lambda: len(seen) == 2)
 
 
 def test_after_a_reconnect_the_batch_is_bound_anew(bound):
     mine, peer, theirs, remote = bound
     batch = peer.prepare(Transfer.READ, BlockStrides(mine, 0, BLOCK, remote, 0, BLOCK, BLOCKS, BLOCK))
-    batch.post().wait(20)
+    batch.post().result(20)
     peer.disconnect()
     with pytest.raises(slime.Error) as error:
-        batch.post().wait(20)
+        batch.post().result(20)
     assert error.value.code == slime.Code.ABORTED
     batch.rebind([peer.region("memory")])
     assert len(batch.remotes) == 1
     theirs[:] = 9
-    batch.post().wait(20)
+    batch.post().result(20)
     assert (mine == 9).all()
 
 
@@ -200,7 +200,7 @@ def test_a_batch_keeps_its_local_region_open_and_lets_go_with_it(pair):
     references = sys.getrefcount(data)
     batch = peer.prepare(Transfer.READ, Copy(a.register_memory(data), 0, remote, 0, 4))
     gc.collect()
-    batch.post().wait(20)
+    batch.post().result(20)
     assert data == b"abcd"
     del batch
     gc.collect()

@@ -41,7 +41,7 @@ def test_two_processes_share_memory_and_services(make_agent, start_python):
     peer = agent.peer(server.line())
     assert peer.proxy("Calc").add("py", "thon") == "python"
     local = agent.empty(100, "uint8")
-    peer.read(slime.Copy(local, 0, peer.region("memory"), 1000, 100)).wait()
+    peer.read(slime.Copy(local, 0, peer.region("memory"), 1000, 100)).result()
     assert local.tolist() == [i % 251 for i in range(1000, 1100)]
     assert server.finish() == (0, "")
 
@@ -54,7 +54,7 @@ def test_a_peer_that_dies_ends_what_is_under_way(make_agent, start_python):
     assert not future.wait_done(0.1)
     server.process.kill()
     with pytest.raises(slime.Unavailable) as caught:
-        future.wait(20)
+        future.result(20)
     assert caught.value.maybe_executed
 
 
@@ -77,9 +77,9 @@ INTERRUPTED = """
     mute = socket.create_server(("127.0.0.1", 0))  # takes connections and says nothing
     silent = "127.0.0.1:%d" % mute.getsockname()[1]
     calls = {
-        "wait": lambda: peer.call("Calc", "block").wait(),
+        "wait": lambda: peer.call("Calc", "block").result(),
         "proxy": lambda: peer.proxy("Calc").block(),
-        "recv": lambda: peer.recv(1).wait(),
+        "recv": lambda: peer.recv(1).result(),
         "region": lambda: agent.peer(silent).wait_for_ready().region("x"),
     }
     peer.proxy("Calc").add(1, 1)
@@ -179,7 +179,7 @@ def _in_child(queue, agent, peer, region, future, buffer):
         lambda: peer.connect(),
         lambda: agent.allocate(16),
         lambda: agent.info(),
-        lambda: future.wait(1),
+        lambda: future.result(1),
         lambda: region.close(),
         lambda: agent.poll(0),
     ):
@@ -224,9 +224,9 @@ def test_a_forked_child_cannot_use_or_harm_the_parents_objects(pair):
     # The parent: the same connection, region and pending receive.
     assert peer.proxy("_Double").double(3) == 6
     local = a.allocate(16)
-    peer.read(slime.Copy(local, 0, remote, 0, 16)).wait()
-    b.peer("a").send(77, b"still here").wait()
-    assert pending.wait(10) == b"still here"
+    peer.read(slime.Copy(local, 0, remote, 0, 16)).result()
+    b.peer("a").send(77, b"still here").result()
+    assert pending.result(10) == b"still here"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -253,14 +253,14 @@ def test_agents_make_and_close_many_times():
         return len(os.listdir("/proc/self/fd"))
 
     with slime.PeerAgent("warm", provider=PROVIDER) as agent:
-        agent.peer(agent.address).connect().wait()
+        agent.peer(agent.address).connect().result()
     del agent
     before = open_descriptors()
     for _ in range(10):
         with slime.PeerAgent("again", provider=PROVIDER) as a, slime.PeerAgent("other", provider=PROVIDER) as b:
             region, peer, remote = peer_and_region(a, b)
             data = a.empty(64, "uint8")
-            peer.read(slime.Copy(data, 0, remote, 0, 64)).wait()
+            peer.read(slime.Copy(data, 0, remote, 0, 64)).result()
             del region, peer, remote, data, a, b
     wait_until(lambda: open_descriptors() <= before)
 

@@ -52,27 +52,27 @@ def codec(pair):
 def test_bytes_come_as_they_are(codec, size):
     body = bytes(range(256)) * (size // 256 + 1)
     body = body[:size]
-    reply = codec.call_bytes("Codec", "reverse", body).wait(20)
+    reply = codec.call_bytes("Codec", "reverse", body).result(20)
     assert isinstance(reply, memoryview)
     assert reply == body[::-1]
-    assert codec.call_bytes("Codec", "double", body).wait(20) == body * 2
-    assert codec.call_bytes("Codec", "forget", body).wait(20) == b""
+    assert codec.call_bytes("Codec", "double", body).result(20) == body * 2
+    assert codec.call_bytes("Codec", "forget", body).result(20) == b""
 
 
 def test_whatever_has_a_buffer_goes_and_comes(codec):
     numbers = numpy.arange(100, dtype="<u8")
-    reply = codec.call_bytes("Codec", "reverse", numbers).wait(20)
+    reply = codec.call_bytes("Codec", "reverse", numbers).result(20)
     assert numpy.array_equal(numpy.frombuffer(reply, "u1"), numbers.view("u1")[::-1])
-    assert codec.call_bytes("Codec", "ones", bytearray(3)).wait(20) == b"\x01" * 4
+    assert codec.call_bytes("Codec", "ones", bytearray(3)).result(20) == b"\x01" * 4
     for wrong in ("text", 5, None):
         with pytest.raises((TypeError, slime.InvalidArgument)):
             codec.call_bytes("Codec", "reverse", wrong)
 
 
 def test_an_answer_outlives_its_future(codec):
-    reply = codec.call_bytes("Codec", "reverse", b"word" * 1000).wait(20)
+    reply = codec.call_bytes("Codec", "reverse", b"word" * 1000).result(20)
     gc.collect()
-    codec.call_bytes("Codec", "reverse", b"other" * 1000).wait(20)
+    codec.call_bytes("Codec", "reverse", b"other" * 1000).result(20)
     assert reply == b"drow" * 1000
 
 
@@ -97,21 +97,21 @@ def test_any_live_provider_is_called(make_agent, nanoctrl):
 
 def test_calls_of_the_wrong_kind_are_refused_before_they_run(codec):
     with pytest.raises(slime.Unimplemented, match="Codec.reverse takes bytes") as refused:
-        codec.call("Codec", "reverse", b"word").wait(20)
+        codec.call("Codec", "reverse", b"word").result(20)
     assert not refused.value.maybe_executed
     with pytest.raises(slime.Unimplemented, match="Codec.add takes arguments") as refused:
-        codec.call_bytes("Codec", "add", b"\x92\x01\x02").wait(20)
+        codec.call_bytes("Codec", "add", b"\x92\x01\x02").result(20)
     assert not refused.value.maybe_executed
-    assert codec.call("Codec", "add", 1, 2).wait(20) == 3
+    assert codec.call("Codec", "add", 1, 2).result(20) == 3
 
 
 def test_errors_are_those_of_other_calls(codec):
     with pytest.raises(slime.Aborted, match="not today"):
-        codec.call_bytes("Codec", "fail", b"").wait(20)
+        codec.call_bytes("Codec", "fail", b"").result(20)
     with pytest.raises(slime.Internal, match="Codec.wrong"):
-        codec.call_bytes("Codec", "wrong", b"").wait(20)
+        codec.call_bytes("Codec", "wrong", b"").result(20)
     with pytest.raises(slime.NotFound):
-        codec.call_bytes("Codec", "nothing", b"").wait(20)
+        codec.call_bytes("Codec", "nothing", b"").result(20)
 
 
 def test_metadata_and_times_go_with_them(pair):
@@ -123,7 +123,7 @@ def test_metadata_and_times_go_with_them(pair):
     _, b, peer = pair
     b.serve(Where())
     future = peer.call_bytes("Where", "get", b"token", metadata={"token": "s3cret"}, timing=True)
-    assert future.wait(20) == b"s3cret"
+    assert future.result(20) == b"s3cret"
     assert slime.timing_of(future).total > 0
 
 
@@ -140,7 +140,7 @@ def test_one_way_calls_of_bytes_arrive(pair):
 
     _, b, peer = pair
     b.serve(Sink())
-    peer.one_way_bytes("Sink", "put", b"gone").wait(20)
+    peer.one_way_bytes("Sink", "put", b"gone").result(20)
     assert came.wait(20)
     assert got == [b"gone"]
 

@@ -70,7 +70,7 @@ def test_a_call_that_may_have_been_executed_is_the_callers_to_repeat(servers, ag
     victim = next(name for name, h in holds.items() if h())
     servers[victim].process.kill()
     with pytest.raises(slime.Unavailable) as caught:
-        future.wait(30)
+        future.result(30)
     assert caught.value.maybe_executed
     other = "b" if victim == "a" else "a"
     assert holds[other]() == 0
@@ -109,7 +109,7 @@ def test_who_waits_gets_the_first_that_comes(agent, start_python, nanoctrl):
     future = agent.async_proxy("Who", 30, wait_for_ready=True).name()
     assert not future.wait_done(0.05)
     start_python(SERVER_PROGRAM, "late", nanoctrl)
-    assert future.wait(60) == "late"
+    assert future.result(60) == "late"
 
 
 @pytest.mark.parametrize(

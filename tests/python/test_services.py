@@ -281,7 +281,7 @@ def test_keyword_arguments_are_refused_at_the_client(calc):
 def test_a_wrong_number_of_arguments_is_the_callers_error(calc, method, arguments):
     _, _, peer = calc
     with pytest.raises(slime.InvalidArgument, match="got") as caught:
-        peer.call("Calc", method, *arguments).wait()
+        peer.call("Calc", method, *arguments).result()
     assert not caught.value.maybe_executed
 
 
@@ -291,7 +291,7 @@ def test_a_wrong_number_of_arguments_is_the_callers_error(calc, method, argument
 def test_a_body_that_is_no_list_of_arguments_is_the_callers_error(calc, body):
     _, proxy, peer = calc
     with pytest.raises(slime.InvalidArgument):
-        peer.raw().call("Calc", "add", body).wait()
+        peer.raw().call("Calc", "add", body).result()
     assert proxy.add(1, 2) == 3  # the worker lives
 
 
@@ -310,7 +310,7 @@ def test_an_exception_of_a_handler_is_internal(calc):
 def test_an_exception_of_a_handler_is_logged_where_it_was_raised(calc, caplog, method):
     _, _, peer = calc
     with pytest.raises(slime.Internal, match="KeyError: 'broken'"):
-        peer.call("Calc", method).wait()
+        peer.call("Calc", method).result()
     (record,) = [r for r in caplog.records if r.name == "slime"]
     assert record.levelname == "ERROR" and record.getMessage() == f"Calc.{method} failed, called by a"
     assert 'raise KeyError("broken")' in caplog.text and "test_services.py" in caplog.text
@@ -402,7 +402,7 @@ def test_a_handler_knows_its_call(calc):
 def test_what_is_not_served_is_not_found(calc, service, method):
     _, _, peer = calc
     with pytest.raises(slime.NotFound) as caught:
-        peer.call(service, method).wait()
+        peer.call(service, method).result()
     assert not caught.value.maybe_executed
 
 
@@ -413,7 +413,7 @@ def test_workers_run_several_calls_at_once_and_no_more(pair):
     futures = [peer.call("Calc", "hold") for _ in range(6)]
     wait_until(lambda: target.running == 3)
     target.gate.set()
-    assert [f.wait(20) for f in futures] == [True] * 6
+    assert [f.result(20) for f in futures] == [True] * 6
     assert target.most == 3
 
 
@@ -425,9 +425,9 @@ def test_a_full_queue_refuses_and_recovers(pair):
     wait_until(lambda: target.running == 1)
     waiting = [peer.call("Calc", "add", i, 0) for i in range(2)]
     with pytest.raises(slime.ResourceExhausted, match="queue is full"):
-        peer.call("Calc", "add", 0, 0).wait(10)
+        peer.call("Calc", "add", 0, 0).result(10)
     target.gate.set()
-    assert held.wait(10) and [f.wait(10) for f in waiting] == [0, 1]
+    assert held.result(10) and [f.result(10) for f in waiting] == [0, 1]
     assert peer.proxy("Calc").add(2, 3) == 5
 
 
@@ -455,21 +455,21 @@ def test_a_queue_full_of_requests_that_nobody_waits_for_takes_a_live_one(pair, t
         if end == "cancelled":
             future.cancel()
         with pytest.raises(slime.Error):
-            future.wait(10)
+            future.result(10)
     taken = []
 
     def take_one():  # the server may see the deadlines pass later than the callers
         live = peer.call("Holds", "hold")
         if live.wait_done(0.1):
             with pytest.raises(slime.ResourceExhausted):
-                live.wait(0)
+                live.result(0)
         else:
             taken.append(live)
         return taken
 
     wait_until(take_one)
     target.gate.set()
-    assert held.wait(10) and taken[0].wait(10)
+    assert held.result(10) and taken[0].result(10)
 
 
 def test_async_calls_are_bounded_too(pair):
@@ -490,10 +490,10 @@ def test_async_calls_are_bounded_too(pair):
     held = [peer.call("Gate", "hold") for _ in range(2)]
     wait_until(lambda: gate.running == 2)
     with pytest.raises(slime.ResourceExhausted):
-        peer.call("Gate", "hold").wait(10)
+        peer.call("Gate", "hold").result(10)
     opened.set()
     for future in held:
-        assert future.wait(10) is None
+        assert future.result(10) is None
 
 
 class Sleeper:
@@ -515,7 +515,7 @@ def test_an_async_handler_ends_with_its_callers_deadline(pair):
     b.serve(sleeper)
     for timeout in (0.2, 2, 20):  # on a busy machine a handler may not even start in time
         with pytest.raises(slime.DeadlineExceeded):
-            peer.call("Sleeper", "sleep", timeout=timeout).wait(30)
+            peer.call("Sleeper", "sleep", timeout=timeout).result(30)
         if sleeper.started.is_set():
             break
     assert sleeper.started.is_set()
@@ -533,7 +533,7 @@ def test_a_closing_agent_ends_its_async_handlers(make_agent):
     b.close()
     assert sleeper.ended.wait(10)
     with pytest.raises(slime.Unavailable) as caught:
-        future.wait(10)
+        future.result(10)
     assert caught.value.maybe_executed
 
 

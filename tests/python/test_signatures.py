@@ -34,7 +34,7 @@ def test_a_method_that_has_changed_is_refused_before_it_runs(make_agent):
     peer = client.peer(server.address)
     proxy = peer.proxy("calc")
     assert proxy["add", "(int, int?) -> int"](1, 2) == 3
-    assert peer.with_signature("(int, int?) -> int").call("calc", "add", 1, 2).wait() == 3
+    assert peer.with_signature("(int, int?) -> int").call("calc", "add", 1, 2).result() == 3
     for _ in range(2):
         with pytest.raises(slime.Unimplemented) as refused:
             proxy["add", "(int, str) -> int"](1, "x")
@@ -53,10 +53,10 @@ def test_calls_of_every_kind_are_refused_by_a_method_that_has_another_signature(
     peer = plain.with_signature("(str) -> str")
     for arguments in ((1, 2), (bytes(100_000), 2)):
         with pytest.raises(slime.Unimplemented, match=r"called as \(str\) -> str"):
-            peer.with_metadata("k", "v").call("calc", "add", *arguments).wait()
+            peer.with_metadata("k", "v").call("calc", "add", *arguments).result()
     with pytest.raises(slime.Unimplemented, match=r"called as \(str\) -> str"):
         peer.proxy("calc").add.stream(1).finish()
-    peer.one_way("calc", "add", 1, 2).wait()
+    peer.one_way("calc", "add", 1, 2).result()
     wait_until(lambda: plain.info()["counters"]["one_way_failed"] == 1)
     # What every peer serves is asked by itself.
     assert "calc" in [service["name"] for service in peer.services()]

@@ -94,18 +94,18 @@ def test_what_cannot_be_sent_is_the_mistake_of_who_sends_it(served):
 def test_bytes_that_are_no_message_are_the_writers_mistake(served):
     _, peer, _ = served
     end, result = peer.raw().stream("Streams", "sum", b"\x90")
-    end.write(b"\xc1").wait()
+    end.write(b"\xc1").result()
     end.close_writing()
     with pytest.raises(slime.InvalidArgument, match="bad message"):
-        result.wait(30)
+        result.result(30)
 
 
 def test_raw_messages_are_bytes_as_they_came(served):
     _, peer, _ = served
     end, result = peer.raw().stream("Streams", "range", b"\x91\x02")
-    assert [bytes(end.read().wait(30)) for _ in range(2)] == [b"\x00", b"\x01"]
-    assert end.read().wait(30) is None
-    assert bytes(result.wait(30)) == b"\xc0"
+    assert [bytes(end.read().result(30)) for _ in range(2)] == [b"\x00", b"\x01"]
+    assert end.read().result(30) is None
+    assert bytes(result.result(30)) == b"\xc0"
 
 
 def test_a_method_that_ends_first_ends_the_writing(served):

@@ -26,7 +26,7 @@ def test_a_name_that_is_taken_names_no_option_that_agents_do_not_have(make_agent
 def test_a_url_as_a_peer_is_told_what_a_peer_is(make_agent, nanoctrl, registry):
     agent = make_agent("a", ctrl_url=nanoctrl if registry else "")
     with pytest.raises(slime.InvalidArgument) as caught:
-        agent.peer("http://127.0.0.1:4479").call("Calc", "add").wait(30)
+        agent.peer("http://127.0.0.1:4479").call("Calc", "add").result(30)
     for part in ('"http://127.0.0.1:4479" is a URL', '"host:port"', "ctrl_url"):
         assert part in caught.value.text
     assert not caught.value.maybe_executed
@@ -35,7 +35,7 @@ def test_a_url_as_a_peer_is_told_what_a_peer_is(make_agent, nanoctrl, registry):
 def test_nanoctrls_port_as_a_peer_is_refused_at_once(make_agent, nanoctrl):
     began = time.monotonic()
     with pytest.raises(slime.Error, match="an HTTP server.*not a Slime agent"):
-        make_agent("a").peer(nanoctrl[len("http://") :]).call("Calc", "add").wait(30)
+        make_agent("a").peer(nanoctrl[len("http://") :]).call("Calc", "add").result(30)
     assert time.monotonic() - began < 4 * PATIENCE  # well below the 5 s of a handshake without an answer
 
 
@@ -84,7 +84,7 @@ def test_a_failed_one_way_call_is_logged_with_its_method(pair, capfd):
     _, b, peer = pair
     b.serve(Mistakes())
     for count in (1, 2):  # the first call sends the method's name, the second its number
-        peer.one_way("Mistakes", "fail").wait(30)
+        peer.one_way("Mistakes", "fail").result(30)
         wait_until(lambda: peer.info()["counters"]["one_way_failed"] == count)
     written = []
 

@@ -21,11 +21,11 @@ def test_offsets_are_those_that_were_named(pair):
     there[:] = numpy.arange(256)
     local = a.allocate(100)
     here = numpy.frombuffer(local, "uint8")
-    peer.read(Copy(local, local_offset=7, remote=remote, remote_offset=31, length_bytes=5)).wait()
+    peer.read(Copy(local, local_offset=7, remote=remote, remote_offset=31, length_bytes=5)).result()
     assert here[7:12].tolist() == [31, 32, 33, 34, 35]
     assert here[:7].sum() == 0 and here[12:].sum() == 0
     here[50:53] = (201, 202, 203)
-    peer.write(Copy(local, local_offset=50, remote=remote, remote_offset=3, length_bytes=3)).wait()
+    peer.write(Copy(local, local_offset=50, remote=remote, remote_offset=3, length_bytes=3)).result()
     assert there[:8].tolist() == [0, 1, 2, 201, 202, 203, 6, 7]
 
 
@@ -34,7 +34,7 @@ def test_a_list_is_one_operation(pair):
     region, peer, remote = peer_and_region(a, b)
     there = numpy.frombuffer(region, "uint8")
     source = a.register_memory(bytes(range(64)))
-    peer.write(Copy(source, i, remote, 100 - i, 1) for i in range(10)).wait()  # any iterable
+    peer.write(Copy(source, i, remote, 100 - i, 1) for i in range(10)).result()  # any iterable
     assert there[91:101].tolist() == list(range(9, -1, -1))
 
 
@@ -43,7 +43,7 @@ def test_named_tuples_are_copies_too(pair):
     region, peer, remote = peer_and_region(a, b)
     Block = collections.namedtuple("Block", "length_bytes local local_offset remote remote_offset")
     source = a.register_memory(b"named")
-    peer.write([Block(length_bytes=5, local=source, local_offset=0, remote=remote, remote_offset=9)]).wait()
+    peer.write([Block(length_bytes=5, local=source, local_offset=0, remote=remote, remote_offset=9)]).result()
     assert bytes(memoryview(region)[9:14]) == b"named"
 
 
@@ -59,7 +59,7 @@ def test_arrays_and_views_of_them_are_local_memory(pair):
     region, peer, remote = peer_and_region(a, b)
     data = a.empty(32, "int32")
     data[:] = numpy.arange(32)
-    peer.write(Copy(data[10:14], 4, remote, 16, 8)).wait()  # elements 11 and 12
+    peer.write(Copy(data[10:14], 4, remote, 16, 8)).result()  # elements 11 and 12
     assert numpy.frombuffer(region, "int32")[4:6].tolist() == [11, 12]
     with pytest.raises(slime.InvalidArgument, match="past the end"):
         Copy(data[10:14], 4, remote, 0, 16)
@@ -84,9 +84,9 @@ def test_a_copy_past_either_end_fails_alone(pair, offsets):
     region, peer, remote = peer_and_region(a, b)
     local = a.allocate(64)
     with pytest.raises(slime.InvalidArgument):
-        peer.write(Copy(local, offsets[0], remote, offsets[1], offsets[2])).wait()
+        peer.write(Copy(local, offsets[0], remote, offsets[1], offsets[2])).result()
     assert not any(memoryview(region))
-    peer.write(Copy(local, 0, remote, 0, 64)).wait()  # the connection is fine
+    peer.write(Copy(local, 0, remote, 0, 64)).result()  # the connection is fine
 
 
 def test_rights_are_checked(pair):
@@ -94,9 +94,9 @@ def test_rights_are_checked(pair):
     _, peer, remote = peer_and_region(a, b, rights=Rights.REMOTE_READ)
     assert remote.rights == Rights.REMOTE_READ and len(remote) == 256
     local = a.allocate(64)
-    peer.read(Copy(local, 0, remote, 0, 64)).wait()
+    peer.read(Copy(local, 0, remote, 0, 64)).result()
     with pytest.raises(slime.PermissionDenied):
-        peer.write(Copy(local, 0, remote, 0, 64)).wait()
+        peer.write(Copy(local, 0, remote, 0, 64)).result()
 
 
 def test_a_region_that_nobody_published_is_not_found(pair):
@@ -121,7 +121,7 @@ def test_a_published_region_needs_no_other_owner(pair):
     a, b, peer = pair
     b.publish("kept", b.register_memory(bytearray(b"kept"), Rights.REMOTE_READ))
     local = a.allocate(4)
-    peer.read(Copy(local, 0, peer.region("kept"), 0, 4)).wait()
+    peer.read(Copy(local, 0, peer.region("kept"), 0, 4)).result()
     assert bytes(memoryview(local)) == b"kept"
 
 
@@ -132,7 +132,7 @@ def test_after_close_no_byte_of_a_peer_lands(pair):
     region.close()
     source = a.register_memory(b"\x01" * 256)
     with pytest.raises(slime.Error):
-        peer.write(Copy(source, 0, remote, 0, 256)).wait()
+        peer.write(Copy(source, 0, remote, 0, 256)).result()
     assert not view.any()
 
 
@@ -150,7 +150,7 @@ def test_notifications_come_once_after_their_bytes(pair):
     b.on_imm(on_imm)
     ones = a.register_memory(b"\x01" * 32)
     for i in range(1, 21):
-        peer.write_with_imm(Copy(ones, 0, remote, i, 1), i).wait()
+        peer.write_with_imm(Copy(ones, 0, remote, i, 1), i).result()
     assert done.wait(10)
     assert [s[1:] for s in seen] == [(i, 1) for i in range(1, 21)]
     assert {s[0] for s in seen} == {"a"}
@@ -167,8 +167,8 @@ def test_an_imm_handler_that_raises_is_logged_and_goes_on(pair, caplog):
         done.set()
 
     b.on_imm(on_imm)
-    peer.write_with_imm([], 1).wait()
-    peer.write_with_imm([], 2).wait()
+    peer.write_with_imm([], 1).result()
+    peer.write_with_imm([], 2).result()
     assert done.wait(10)
     assert "on_imm handler failed" in caplog.text
 
@@ -187,29 +187,29 @@ def test_large_transfers_are_whole(pair):
     data[:] = numpy.random.default_rng(7).integers(0, 256, size, dtype="uint8")
     b.publish("large", data)
     local = a.empty(size, "uint8")
-    peer.read(Copy(local, 0, peer.region("large"), 0, size)).wait()
+    peer.read(Copy(local, 0, peer.region("large"), 0, size)).result()
     assert numpy.array_equal(local, data)
 
 
 def test_messages_come_in_order_by_tag(pair):
     a, b, peer = pair
     for i in range(20):
-        peer.send(1, b"one %d" % i).wait()
-        peer.send(2, bytearray(b"two %d" % i)).wait()
+        peer.send(1, b"one %d" % i).result()
+        peer.send(2, bytearray(b"two %d" % i)).result()
     back = b.peer("a")
-    assert [back.recv(2).wait() for _ in range(20)] == [b"two %d" % i for i in range(20)]
-    assert [back.recv(1).wait() for _ in range(20)] == [b"one %d" % i for i in range(20)]
+    assert [back.recv(2).result() for _ in range(20)] == [b"two %d" % i for i in range(20)]
+    assert [back.recv(1).result() for _ in range(20)] == [b"one %d" % i for i in range(20)]
 
 
 def test_messages_of_any_size_travel(pair):
     a, b, peer = pair
-    peer.connect().wait()
+    peer.connect().result()
     back = b.peer("a")
     for size in (0, 1, 8192, 8193, 3 << 20):
         data = numpy.arange(size, dtype="uint32").astype("uint8")
         future = peer.send(9, data)
-        assert back.recv(9, timeout=20).wait() == data.tobytes()
-        future.wait()
+        assert back.recv(9, timeout=20).result() == data.tobytes()
+        future.result()
 
 
 def test_an_operation_keeps_its_local_region_open(pair):
@@ -218,10 +218,10 @@ def test_an_operation_keeps_its_local_region_open(pair):
     memoryview(region)[:4] = b"abcd"
     for _ in range(20):
         data = bytearray(4)
-        peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).wait()
+        peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).result()
         assert data == b"abcd"
-        peer.write(Copy(a.register_memory(b"efgh"), 0, remote, 4, 4)).wait()
-        peer.write_with_imm([Copy(a.register_memory(b"ijkl"), 0, remote, 8, 4)], 7).wait()
+        peer.write(Copy(a.register_memory(b"efgh"), 0, remote, 4, 4)).result()
+        peer.write_with_imm([Copy(a.register_memory(b"ijkl"), 0, remote, 8, 4)], 7).result()
     assert bytes(memoryview(region)[:12]) == b"abcdefghijkl"
 
 
@@ -231,7 +231,7 @@ def test_an_operation_lets_go_of_its_local_region_when_it_has_ended(pair):
     data = bytearray(4)
     references = sys.getrefcount(data)
     future = peer.read(Copy(a.register_memory(data), 0, remote, 0, 4))
-    future.wait()
+    future.result()
     wait_until(lambda: sys.getrefcount(data) == references)
 
 
@@ -259,6 +259,6 @@ def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing
     finally:
         os.kill(program.process.pid, signal.SIGCONT)
     data = bytearray(4)
-    peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).wait()  # Aborted after a reconnect
+    peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).result()  # Aborted after a reconnect
     assert data == b"xxxx"
     wait_until(lambda: kept[-1:] == b"x" and sys.getrefcount(kept) == 2)

@@ -169,7 +169,7 @@ def test_a_handler_fails_its_call_alone(server, caplog, name, method):
     _, peer = server
     for _ in range(TIMES):
         with pytest.raises(slime.Internal, match=name) as caught:
-            peer.call("Fails", method, name).wait(20)
+            peer.call("Fails", method, name).result(20)
         assert caught.value.maybe_executed
         works(peer)
     assert logged(caplog, name)
@@ -179,7 +179,7 @@ def test_a_handler_fails_its_call_alone(server, caplog, name, method):
 def test_an_error_without_a_text_is_told_by_its_type(server, method):
     _, peer = server
     with pytest.raises(slime.Internal, match="Unprintable"):
-        peer.call("Fails", method, "").wait(20)
+        peer.call("Fails", method, "").result(20)
     works(peer)
 
 
@@ -187,7 +187,7 @@ def test_an_error_without_a_text_is_told_by_its_type(server, method):
 def test_what_a_handler_starts_ends_no_loop(server, name, method):
     _, peer = server
     for _ in range(TIMES):
-        peer.call("Fails", method, name).wait(20)
+        peer.call("Fails", method, name).result(20)
         works(peer)
 
 
@@ -235,7 +235,7 @@ def test_an_on_imm_handler_ends_no_thread(server, caplog, name):
     with peer.agent.allocate(8) as local:
         copy = slime.Copy(local, 0, peer.region("memory"), 0, 8)
         for number in range(2 * TIMES):
-            peer.write_with_imm(copy, number).wait(20)
+            peer.write_with_imm(copy, number).result(20)
         wait_until(lambda: told == list(range(2 * TIMES)))
     assert logged(caplog, name)
 
@@ -248,7 +248,7 @@ def test_a_server_interceptor_fails_its_call_alone(server, caplog, name, before)
     for _ in range(TIMES):
         interceptor.on = True
         with pytest.raises(slime.Internal, match=name) as caught:
-            peer.call("Fails", "echo", 1).wait(20)
+            peer.call("Fails", "echo", 1).result(20)
         assert caught.value.maybe_executed == (not before)
         interceptor.on = False
         works(peer)
@@ -278,7 +278,7 @@ def test_a_client_interceptor_ends_no_thread_when_its_call_has_ended(server, cap
     peer.agent.add_client_interceptor(interceptor)
     for _ in range(TIMES):
         interceptor.on = True
-        assert peer.call("Fails", "echo", 1).wait(20) == 1
+        assert peer.call("Fails", "echo", 1).result(20) == 1
         done = threading.Event()
         peer.call("Fails", "echo_later", 1).add_done_callback(lambda future: done.set())
         assert done.wait(20)  # runs after the interceptor, on the same thread
@@ -300,7 +300,7 @@ def test_a_handler_of_the_log_ends_no_thread(server, name):
     try:
         for method in "plain", "later":
             with pytest.raises(slime.Internal, match=name):
-                peer.call("Fails", method, name).wait(20)
+                peer.call("Fails", method, name).result(20)
         peer.call("Fails", "echo", 1).add_done_callback(lambda future: fail(name))
         works(peer)
     finally:
@@ -319,4 +319,4 @@ def test_an_async_handler_that_fails_when_its_agent_ends_keeps_nothing(make_agen
     thread.join(20)
     assert not thread.is_alive() and b._runner.loop.is_closed()
     with pytest.raises(slime.Error):
-        pending.wait(20)
+        pending.result(20)

@@ -56,7 +56,7 @@ def peer(request, make_agent):
     server.serve(More(), "Fails", workers=1)
     client = make_agent("client", progress=request.param)
     peer = client.peer(server.address).with_timeout(20)
-    peer.connect().wait()
+    peer.connect().result()
     peer.server = server
     # An agent of CALLER hears what the server says later only while it polls.
     peer.progress = (lambda: client.poll(0.01)) if request.param is slime.Progress.CALLER else (lambda: None)
@@ -71,7 +71,7 @@ def one_ways_that_failed(peer):
 @pytest.mark.parametrize("method", ["plain", "later", "at_once"])
 def test_a_handler_of_a_one_way_call_ends_no_thread(peer, caplog, name, method):
     for failed in range(1, TIMES + 1):
-        peer.one_way("Fails", method, name).wait(20)
+        peer.one_way("Fails", method, name).result(20)
         works(peer)
         wait_until(lambda: one_ways_that_failed(peer) == failed)
     assert logged(caplog, name)
@@ -80,7 +80,7 @@ def test_a_handler_of_a_one_way_call_ends_no_thread(peer, caplog, name, method):
 def test_a_raw_handler_fails_its_call_alone(peer, name):
     for _ in range(TIMES):
         with pytest.raises(slime.Internal, match=name):
-            peer.call_bytes("Fails", "raw", name.encode()).wait(20)
+            peer.call_bytes("Fails", "raw", name.encode()).result(20)
         works(peer)
 
 
@@ -97,7 +97,7 @@ def test_a_handler_that_reads_a_stream_fails_it_alone(peer, name, method):
 def test_a_result_that_fails_to_be_encoded_fails_its_call_alone(peer, name):
     for _ in range(TIMES):
         with pytest.raises(slime.Error):
-            peer.call("Fails", "value", name).wait(20)
+            peer.call("Fails", "value", name).result(20)
         works(peer)
 
 
@@ -107,7 +107,7 @@ def test_a_handler_that_fails_when_it_is_told_of_a_cancel_ends_no_thread(peer, n
         assert not call.wait_done(0.01)
         call.cancel()
         with pytest.raises(slime.Cancelled):
-            call.wait(20)
+            call.result(20)
         works(peer)
 
 
@@ -132,7 +132,7 @@ def test_interceptors_of_one_way_calls_and_streams_end_no_thread(peer, name, sid
     expected = (slime.Error, ERRORS[name]) if side == "client" and before else (slime.Error,)
     for _ in range(TIMES):
         interceptor.on = True
-        for use in (lambda: peer.one_way("Fails", "echo", 1).wait(20), lambda: list(peer.stream("Fails", "count", 3))):
+        for use in (lambda: peer.one_way("Fails", "echo", 1).result(20), lambda: list(peer.stream("Fails", "count", 3))):
             try:
                 use()
             except expected:

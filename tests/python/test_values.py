@@ -52,13 +52,13 @@ VALUES = [
 
 def whole(peer, body):
     """The bytes of the reply to a call of "same" with these bytes."""
-    return bytes(peer.raw().call("Echo", "same", body).wait(10))
+    return bytes(peer.raw().call("Echo", "same", body).result(10))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=name)
 def test_values_come_back_as_they_were(echo, value):
     _, peer, _ = echo
-    back = peer.call("Echo", "same", value).wait(10)
+    back = peer.call("Echo", "same", value).result(10)
     assert back == value and type(back) is type(value) and repr(back) == repr(value)
 
 
@@ -97,8 +97,8 @@ Point = collections.namedtuple("Point", "x y")
 )
 def test_what_python_has_to_encode_or_decode_travels_alike(echo, sent, back):
     _, peer, _ = echo
-    assert peer.call("Echo", "same", sent).wait(10) == back
-    assert peer.call("Echo", "same", [sent, 1]).wait(10) == [back, 1]
+    assert peer.call("Echo", "same", sent).result(10) == back
+    assert peer.call("Echo", "same", [sent, 1]).result(10) == [back, 1]
 
 
 REFUSED = [2**64, -(2**63) - 1, "\udc80", object(), {"a": {1}}, nested(2000)]
@@ -130,8 +130,8 @@ def test_a_body_that_is_cut_off_is_the_callers_error(echo, body):
     ends = range(len(body)) if len(body) < 1000 else [*range(400), *range(len(body) - 100, len(body))]
     for end in ends:
         with pytest.raises(slime.InvalidArgument):
-            peer.raw().call("Echo", "same", body[:end]).wait(10)
-    assert peer.call("Echo", "same", 5).wait(10) == 5
+            peer.raw().call("Echo", "same", body[:end]).result(10)
+    assert peer.call("Echo", "same", 5).result(10) == 5
 
 
 def mutated(rng, body):
@@ -172,7 +172,7 @@ def test_whatever_bytes_come_are_read_as_msgpack_reads_them_or_refused(echo):
             continue
         if not known:
             with pytest.raises(slime.InvalidArgument):
-                peer.raw().call("Echo", "same", body).wait(10)
+                peer.raw().call("Echo", "same", body).result(10)
             continue
         assert whole(peer, body) == msgpack.packb(arguments[0]), body
         read += 1
@@ -196,14 +196,14 @@ def test_whatever_bytes_come_are_read_as_msgpack_reads_them_or_refused(echo):
 def test_announcements_that_do_not_come_true_are_refused(echo, body):
     _, peer, _ = echo
     with pytest.raises(slime.InvalidArgument):
-        peer.raw().call("Echo", "same", body).wait(10)
-    assert peer.call("Echo", "same", 5).wait(10) == 5
+        peer.raw().call("Echo", "same", body).result(10)
+    assert peer.call("Echo", "same", 5).result(10) == 5
 
 
 def test_many_small_arrays_travel_in_one_call(echo):
     _, peer, _ = echo
     arrays = [numpy.arange(i, dtype="u1") for i in range(1, 1000, 10)]
-    back = peer.call("Echo", "same", arrays).wait(10)
+    back = peer.call("Echo", "same", arrays).result(10)
     assert all(same(x, y) for x, y in zip(back, arrays))
 
 
@@ -225,18 +225,18 @@ def test_arrays_in_memory_of_every_kind_of_owner(echo, tmp_path):
             plain.view(Kept),
             plain.view(Kept)[:].view(numpy.ndarray),
             plain.astype("longlong"),
-            peer.call("Echo", "same", plain).wait(10),
-            peer.call("Echo", "same", plain).wait(10)[:],
+            peer.call("Echo", "same", plain).result(10),
+            peer.call("Echo", "same", plain).result(10)[:],
         ]
         for array in owners:
-            back = peer.call("Echo", "same", array).wait(10)
+            back = peer.call("Echo", "same", array).result(10)
             assert numpy.array_equal(back, plain) and back.flags.writeable
 
 
 def test_small_arrays_that_are_received_are_released_like_large_ones(echo):
     _, peer, _ = echo
     for count in (16, 100_000):
-        back = peer.call("Echo", "same", numpy.arange(count)).wait(10)
+        back = peer.call("Echo", "same", numpy.arange(count)).result(10)
         slime.release(back)
         with pytest.raises(slime.InvalidArgument, match="does not lie in"):
             slime.release(numpy.arange(count))
@@ -246,7 +246,7 @@ def test_what_is_lent_is_let_go_of_without_another_call(echo):
     _, peer, _ = echo
     array = numpy.arange(100_000).view(numpy.ndarray)
     gone = weakref.ref(array)
-    assert peer.call("Echo", "same", array).wait(10)[5] == 5
+    assert peer.call("Echo", "same", array).result(10)[5] == 5
     del array
     wait_until(lambda: gc.collect() >= 0 and gone() is None)
 
@@ -263,7 +263,7 @@ def test_requests_that_come_faster_than_one_worker_takes_them_are_all_answered(m
     peer = a.peer(b.address)
     for _ in range(20):
         futures = [peer.call("Once", "add", i, 1) for i in range(50)]
-        assert [future.wait(10) for future in futures] == list(range(1, 51))
+        assert [future.result(10) for future in futures] == list(range(1, 51))
 
 
 def test_an_agent_ends_while_its_workers_wait_for_the_next_request(make_agent):
@@ -271,4 +271,4 @@ def test_an_agent_ends_while_its_workers_wait_for_the_next_request(make_agent):
     for _ in range(20):
         with make_agent("b") as b:
             b.serve(Once(), workers=2)
-            assert a.peer(b.address).call("Once", "add", 1, 2).wait(10) == 3
+            assert a.peer(b.address).call("Once", "add", 1, 2).result(10) == 3

@@ -56,10 +56,10 @@ def exchange(agent: slime.PeerAgent, peer: slime.Peer) -> None:
         place = numpy.arange(1, words + 1, dtype="uint64") * numpy.uint64(0x9E3779B97F4A7C15)
         pattern = place + numpy.uint64(seed * 0xD1B54A32D192ED03 % 2**64)
         local[:] = pattern
-        peer.write(whole).wait()
+        peer.write(whole).result()
         need(work.matches(seed), "wrong bytes there after a write")
         local[:] = 0
-        peer.read(whole).wait()
+        peer.read(whole).result()
         need(numpy.array_equal(local, pattern), "wrong bytes here after a read")
     print(f"{remote.length_bytes >> 20} MiB there and back, twice")
 
