@@ -86,7 +86,7 @@ struct AgentInfo {
   std::string state;                     // "open", "closed", "forked"; the rest is empty if not open
   std::optional<RegistryInfo> registry;  // also of a closed agent
   rpc::ServerCounters server;
-  Counters device;                     // of the adapters, by their drivers' names; of everybody who uses them
+  Counters device;                     // of the adapters, by their drivers' names; of all their users
   std::string loop;                    // why the loop did not answer; then the rest is empty
   std::size_t connections = 0;         // open now
   std::uint64_t connections_made = 0;  // usable ones since the start, as all numbers below
