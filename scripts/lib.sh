@@ -172,7 +172,7 @@ working_clang() {
 
 # ---- the Python environment
 build_packages=("scikit-build-core>=0.10" "nanobind>=2.8" "numpy" "msgpack>=1.0")
-test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.20" "tree_sitter>=0.23" "tree_sitter_cpp>=0.23" "codespell>=2.4" "matplotlib>=3.7")
+test_packages=("pytest>=8.0" "pyyaml>=6.0" "schemathesis>=4.32,<5" "selenium>=4.20" "tree_sitter>=0.23" "tree_sitter_cpp>=0.23" "codespell>=2.4" "matplotlib>=3.7" "mypy>=1.4")
 # Large, and needed only by a few tests, which are skipped without it.
 [ "${SLIME_TEST_TORCH:-}" != 1 ] || test_packages+=("torch==2.13.0")
 
