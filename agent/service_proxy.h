@@ -65,7 +65,7 @@ struct ProxyOptions {
 // The calls of a ServiceProxy with encoded bytes: ServiceProxy::raw(). Thread: any.
 class RawServiceProxy {
  public:
-  // As those of RawPeer.
+  // Like the calls of RawPeer, at any live server.
   Future<rpc::Payload> call(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
     return call_attached(method, {std::move(arguments)}, timeout);
   }
@@ -75,7 +75,7 @@ class RawServiceProxy {
     return one_way_attached(method, {std::move(arguments)}, timeout);
   }
   Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request, Nanos timeout = {}) const;
-  // End with kUnimplemented: a stream goes to one peer.
+  // Always end with kUnimplemented: a stream goes to one peer.
   RawStream stream(std::string_view method, ByteVector arguments, bool reads, Nanos timeout = {}) const {
     return stream_attached(method, {std::move(arguments)}, reads, timeout);
   }

@@ -13,7 +13,7 @@ namespace slime {
 // The calls of a Stub with encoded bytes: Stub::raw(). Thread: any.
 class RawStub {
  public:
-  // As those of RawPeer and RawServiceProxy.
+  // Like the calls of RawPeer and RawServiceProxy.
   Future<Payload> call(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
     return call_attached(method, {std::move(arguments)}, timeout);
   }

@@ -14,7 +14,7 @@ inline constexpr std::size_t kErrorTextBytes = 1024;
 // A secret shared by the members of a scope.
 inline constexpr std::size_t kTokenBytes = 1024;
 
-// Default deadline of an operation.
+// Default timeout of an operation.
 inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
 // Default bound of a close; operations left then are cut off.
 inline constexpr Nanos kCloseBound = std::chrono::seconds(2);

@@ -24,11 +24,11 @@ class PeerAgent;
 namespace slime::cache {
 
 struct CacheClientOptions {
-  // of each step of a call: one request, or one piece of data
+  // Timeout of each step of a call: one request, or one piece of data.
   Nanos timeout = slime::limits::kOperationDeadline;
   // Buffers of registered memory, allocated as needed, for objects in memory that is not
-  // registered. At least one buffer of 4 KiB. The size of a buffer also bounds one one-sided
-  // operation.
+  // registered. kInvalidArgument for less than one buffer of 4 KiB. The size of a buffer also
+  // bounds one one-sided operation.
   std::size_t staging_buffers = limits::kStagingBuffers;
   std::size_t staging_buffer_bytes = limits::kStagingBufferBytes;
   [[nodiscard]] Status validate() const;
@@ -86,7 +86,7 @@ class CacheClient {
   static Result<CacheClient> create(PeerAgent& agent, std::string_view server,
                                     CacheClientOptions options = {});
   // Waits for the running asynchronous call; those that wait end with kCancelled. No other call may
-  // be in progress.
+  // be in progress. A callback of a future of this client may destroy the client.
   ~CacheClient();
   CacheClient(CacheClient&&) noexcept;
   CacheClient& operator=(CacheClient&&) noexcept;
@@ -97,8 +97,9 @@ class CacheClient {
   Result<std::uint64_t> get(std::string_view space, std::string_view key, Target target);
   Result<ByteVector> get(std::string_view space, std::string_view key);
 
-  // Like put() and get(), on a thread of the client, one after the other. The bytes of `source` and
-  // `target` must stay valid until the future is done. kResourceExhausted: too many calls wait.
+  // Like put() and get(), but run on a thread of the client, one after the other. Copy the keys.
+  // The bytes of `source` and `target` must stay valid until the future is done; cancel() has no
+  // effect. kResourceExhausted: too many calls wait already, or there is no thread.
   Future<None> put_async(std::string_view space, std::string_view key, Source source,
                          PutOptions options = {});
   Future<std::uint64_t> get_async(std::string_view space, std::string_view key, Target target);

@@ -3,7 +3,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -20,48 +22,67 @@ class Worker {
   explicit Worker(std::size_t limit) : limit_(limit) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  // Waits for the running task.
+  // Waits for the running task, unless this task destroys the worker.
   ~Worker() {
     {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
+      const std::lock_guard lock(queue_->mutex);
+      queue_->ending = true;
     }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    queue_->changed.notify_all();
+    if (!thread_.joinable()) return;
+    if (thread_.get_id() == std::this_thread::get_id())
+      thread_.detach();
+    else
+      thread_.join();
   }
 
-  // Returns false, and drops the job, if `limit` jobs wait.
+  // Returns false, and drops the job, if `limit` jobs wait, or no thread can be started.
   [[nodiscard]] bool post(Job job) {
     {
-      const std::lock_guard lock(mutex_);
-      if (jobs_.size() >= limit_) return false;
-      jobs_.push_back(std::move(job));
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      const std::lock_guard lock(queue_->mutex);
+      if (queue_->jobs.size() >= limit_ || !has_thread()) return false;
+      queue_->jobs.push_back(std::move(job));
     }
-    changed_.notify_one();
+    queue_->changed.notify_one();
     return true;
   }
 
  private:
-  void run() {
-    std::unique_lock lock(mutex_);
+  // Shared with the thread, which may outlive the worker.
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;
+    bool ending = false;
+  };
+
+  // Starts the thread if there is none.
+  bool has_thread() {
+    if (thread_.joinable()) return true;
+    try {
+      thread_ = std::thread([queue = queue_] { run(*queue); });
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+  static void run(Queue& queue) {
+    std::unique_lock lock(queue.mutex);
     while (true) {
-      changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      Job job = std::move(jobs_.front());
-      jobs_.pop_front();
-      const bool ending = ending_;
+      queue.changed.wait(lock, [&] { return queue.ending || !queue.jobs.empty(); });
+      if (queue.jobs.empty()) return;
+      Job job = std::move(queue.jobs.front());
+      queue.jobs.pop_front();
+      const bool ending = queue.ending;
       lock.unlock();
       job(!ending);
+      job = {};
       lock.lock();
     }
   }
 
   const std::size_t limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  bool ending_ = false;
+  const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;
 };
 

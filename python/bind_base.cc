@@ -58,7 +58,7 @@ detail::Helpers& detail::helpers() {
 
 Nanos timeout_or_default(std::optional<double> seconds) {
   if (!seconds) return Nanos::zero();
-  if (!(*seconds > 0)) raise(Code::kInvalidArgument, "a timeout is a positive number of seconds, or None");
+  if (!(*seconds > 0)) raise(Code::kInvalidArgument, "a time is a positive number of seconds, or None");
   return std::max(timeout_from(seconds), Nanos(1));
 }
 

@@ -277,11 +277,12 @@ void bind_cache(nb::module_& m) {
       .def("_get_bytes", &get_many, nb::arg("namespace"), nb::arg("keys"))
       .def("_get_places", &get_many_into, nb::arg("namespace"), nb::arg("keys"), nb::arg("places"))
       .def("_remove_many", &remove_many, nb::arg("namespace"), nb::arg("keys"))
-      .def("_put_async", &put_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"), nb::arg("place"),
-           nb::arg("ttl").none(), nb::arg("replace"))
-      .def("_get_async", &get_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"))
-      .def("_get_into_async", &get_into_async, nb::arg("agent"), nb::arg("namespace"), nb::arg("key"),
-           nb::arg("place"))
+      .def("_put_async", &put_async, nb::keep_alive<0, 1>(), nb::arg("agent"), nb::arg("namespace"),
+           nb::arg("key"), nb::arg("place"), nb::arg("ttl").none(), nb::arg("replace"))
+      .def("_get_async", &get_async, nb::keep_alive<0, 1>(), nb::arg("agent"), nb::arg("namespace"),
+           nb::arg("key"))
+      .def("_get_into_async", &get_into_async, nb::keep_alive<0, 1>(), nb::arg("agent"), nb::arg("namespace"),
+           nb::arg("key"), nb::arg("place"))
       .def(
           "info",
           [](const PyCacheClient& self, std::string space, nb::handle key) {

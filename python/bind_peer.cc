@@ -158,7 +158,7 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            "subtracts),\n"
            "in one step among all atomics of all peers on it; not against the peer's own CPU. The future's "
            "value is\n"
-           "the number as it was. It must be aligned to 8 bytes in the peer's memory; needs "
+           "the number as it was. The number must be aligned to 8 bytes in the peer's memory; needs "
            "Rights.READ_WRITE.")
       .def(
           "compare_swap", &compare_swap, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("expected"),
@@ -166,8 +166,9 @@ void bind_operations(nb::class_<PyPeer>& peer) {
           nb::sig(
               "def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, "
               "timeout: float | None = None) -> Future[int]"),
-          "As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was\n"
-          "either way.")
+          "Like fetch_add(), but stores `desired` if the number equals `expected`. The value is the old "
+          "number\n"
+          "in both cases.")
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("timeout") = nb::none(),
            nb::sig(
                "def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future[None]"),
@@ -267,11 +268,14 @@ void bind_peer(nb::module_& m) {
           [](const PyPeer& self, std::string_view signature) {
             return PyPeer(self.peer().with_signature(rpc::Signature(signature)), self.agent());
           },
-          nb::arg("signature"), "This peer, for calls of one method, which is taken for this.")
+          nb::arg("signature"),
+          "Returns a Peer whose calls require the server's method to match `signature`; otherwise\n"
+          "Unimplemented, and nothing was executed.")
       .def(
           "wait_for_ready",
           [](const PyPeer& self) { return PyPeer(self.peer().wait_for_ready(), self.agent()); },
-          "This peer, whose operations wait for one that is not there yet instead of failing fast.")
+          "Returns a Peer whose operations wait for an unreachable peer, up to their timeout, instead of\n"
+          "failing fast.")
       .def(
           "disconnect",
           [](const PyPeer& self) {

@@ -151,7 +151,7 @@ void bind_proxy(nb::module_& m) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, as_bytes: bool = False) -> Future"),
-           "As Peer.call_raw; the time is that of all attempts together.")
+           "Like Peer._call_raw(); the timing covers all attempts together.")
       .def("call_attached", &call_attached, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("attached"), nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(),
            nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
@@ -160,7 +160,7 @@ void bind_proxy(nb::module_& m) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
-           "Like Peer.call_attached().")
+           "Like Peer._call_attached().")
       .def("one_way_raw", &one_way_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
@@ -168,7 +168,7 @@ void bind_proxy(nb::module_& m) {
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
-           "Like Peer.one_way_raw().");
+           "Like Peer._one_way_raw().");
 }
 
 }  // namespace slime::python

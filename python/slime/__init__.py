@@ -50,6 +50,7 @@ from slime._proxy import Retry
 from slime._raw import RawPeer
 from slime._service import Call, current_call, method
 from slime._slime import (
+    AttachedBody,
     Attachment,
     BlockOffsets,
     BlockStrides,
@@ -59,11 +60,13 @@ from slime._slime import (
     LogLevel,
     MemoryRegion,
     Pages,
+    Payload,
     PreparedBatch,
     Priority,
     Progress,
     RemoteRegion,
     Rights,
+    StreamEnd,
     Transfer,
     dump,
     dump_on_signal,

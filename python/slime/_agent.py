@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -333,7 +334,16 @@ class PeerAgent(_slime.PeerAgent):
         """Closes on another thread: the event loop goes on. A cancelled task stops waiting; the agent
         closes all the same."""
         loop = asyncio.get_running_loop()
-        await asyncio.shield(loop.run_in_executor(None, self._close_and_log))
+        closed = loop.create_future()
+
+        def close() -> None:
+            self._close_and_log()
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(lambda: closed.done() or closed.set_result(None))
+
+        # Not the loop's executor: all its threads may wait for operations of this agent.
+        threading.Thread(target=close, name="slime-close").start()
+        await asyncio.shield(closed)
 
     def __repr__(self) -> str:
         if "_closed" not in self.__dict__:

@@ -21,7 +21,7 @@ class AsyncCall(collections.abc.Coroutine):
     __slots__ = ("_future", "_on_success", "_steps", "__weakref__")
 
     def __init__(self, future: _slime.Future, on_success: Optional[Callable[[], None]] = None) -> None:
-        """on_success: is called whenever the result is taken."""
+        """on_success: called each time the result is taken."""
         self._future = future
         self._on_success = on_success
         self._steps: Optional[Generator[Any, None, Any]] = None

@@ -78,13 +78,15 @@ class CacheClient(_slime.CacheClient):
 
     def put_async(
         self, namespace: str, key: Key, data: Any, *, ttl: Optional[float] = None, replace: bool = False
-    ) -> _slime.Future:
+    ) -> _slime.Future[None]:
         """Like put(), but returns a future. The memory of `data` must not change until the future is
-        done. Asynchronous calls of a client run one after the other."""
+        done, also after cancel() or a cancelled task: neither ends the call. Asynchronous calls of a
+        client run one after the other. The future keeps the client."""
         return self._put_async(self._agent, namespace, key, _place(data), ttl, replace)
 
-    def get_async(self, namespace: str, key: Key, out: Any = None) -> _slime.Future:
-        """Like get(), but returns a future."""
+    def get_async(self, namespace: str, key: Key, out: Any = None) -> _slime.Future[Any]:
+        """Like get(), but returns a future. The memory of `out` is in use until the future is done, also
+        after cancel() or a cancelled task: neither ends the call. The future keeps the client."""
         if out is None:
             return self._get_async(self._agent, namespace, key)
         return self._get_into_async(self._agent, namespace, key, _place(out))

@@ -91,7 +91,7 @@ class AgentInfo(TypedDict, total=False):
     state: "open", "closed", "forked"; most keys below are missing if not open.
     registry: missing without a ctrl_url.
     server: requests, refused, expired: since the start; queued, running: now.
-    device: counters of the adapters, by their drivers' names; of all their users.
+    device: counters of the adapters, as their drivers name them; include other processes.
     loop: why the loop did not answer; then the keys below are missing.
     connections, regions_published, operations_in_flight: now. The other numbers: since the start.
     port: counters of all connections, ended ones too. operations: the oldest.

@@ -13,9 +13,9 @@ Decode = Optional[Callable[[Any], Any]]
 class RawPeer:
     """The calls of a Peer with encoded bytes: `peer.raw()`. Any thread.
 
-    `arguments` are a msgpack array, as bytes or any object with the buffer protocol. Results are
-    decode(payload), or the payload without `decode`: `bytes(payload)` is msgpack. `attached` has the
-    attachments that extension values in the arguments refer to. Timeouts are in seconds; None is the
+    `arguments` are a msgpack array, as bytes or any object with the buffer protocol. A result is
+    decode(payload), made on the thread that takes it; without `decode` it is the payload, whose
+    bytes(payload) is msgpack. `attached` has the attachments that extension values in the arguments refer to. Timeouts are in seconds; None is the
     peer's default. The metadata, the timing and the interceptors of the peer apply."""
 
     def __init__(self, peer: Any) -> None:

@@ -135,8 +135,7 @@ void ChannelImpl::cancel(Ticket ticket) {
   calls_.fail(handle, Status(Code::kCancelled, "cancelled"));
 }
 
-// -------------------------------------------------------------------------------------- the answer
-// box
+// ---------------------------------------------------------------------------------- the answer box
 
 void ChannelImpl::take_answers() {
   const Scope scope(*this, true);

@@ -154,6 +154,8 @@ Status ChannelImpl::on_pong(const Frame& frame) {
 
 Status ChannelImpl::on_region_lookup(const Frame& frame) {
   auto descriptor = owner_.on_region_lookup(as_text(frame.text));
+  if (descriptor && !connection_.fits(0, descriptor->encoded_bytes()))
+    descriptor = Status(Code::kResourceExhausted, "the key of the region is too long for a message");
   ByteVector body;
   if (descriptor) {
     ByteWriter out(body);

@@ -18,8 +18,8 @@
 
 namespace slime::rpc {
 
-// Sends user messages, receives the peer's into the inbox, and adds receives. The inbox
-// acknowledges a message when the message is there as a whole. Thread: the loop, in a turn.
+// Sends user messages and adds receives. Receives the peer's messages into the inbox, and
+// acknowledges a message when it is there as a whole. Thread: the loop, in a turn.
 class UserMessages {
  public:
   struct Parts {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -286,6 +287,18 @@ TEST_CASE("a client that goes ends its calls: the running one well, those that w
     const auto outcome = put.wait();
     if (!outcome) CHECK(outcome.error().code() == Code::kCancelled);
   }
+}
+
+TEST_CASE("the callback of a call may destroy the client") {
+  Cluster c;
+  const ByteVector object = random_object(7, 4096);
+  std::atomic<bool> gone = false;
+  c.client->put_async("ns", "a", Bytes(object)).then([&](const Result<None>& outcome) {
+    CHECK(outcome.has_value());
+    c.client.reset();
+    gone = true;
+  });
+  CHECK(eventually([&] { return gone.load(); }));
 }
 
 }  // namespace

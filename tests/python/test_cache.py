@@ -149,6 +149,14 @@ def test_put_and_get_return_futures(cache):
         cache.put_async("ns", "later", data).result(30)
 
 
+def test_futures_keep_their_client(make_agent, address):
+    agent = make_agent("short")
+    data = b"x" * 300_000
+    futures = [slime.CacheClient(agent, address).put_async("ns", f"kept-{i}", data) for i in range(4)]
+    assert [future.result(30) for future in futures] == [None] * 4
+    assert slime.CacheClient(agent, address).get_async("ns", "kept-3").result(30) == data
+
+
 def test_many_are_removed_at_once(cache):
     cache.put_many("ns", {"one": b"1", "two": b"2"})
     gone = cache.remove_many("ns", ["one", "nothing", b"two"])

@@ -1,6 +1,7 @@
-"""close(bound) takes at most its bound once, whatever parts of the agent are busy."""
+"""close(timeout) takes at most its timeout once, whatever parts of the agent are busy."""
 
 import asyncio
+import concurrent.futures
 import socket
 import threading
 import time
@@ -114,6 +115,24 @@ def test_async_with_closes_while_the_event_loop_runs(make_agent, stuck, caplog):
     agent, pending = asyncio.run(main())
     assert agent.closed and pending.result(10) is None
     assert not caplog.records  # nothing was cut off
+
+
+def test_async_with_closes_though_all_threads_of_the_loop_wait(make_agent, stuck):
+    caller = make_agent("caller")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+        async with slime.PeerAgent("server", provider=PROVIDER) as agent:
+            agent.serve(stuck)
+            pending = loop.run_in_executor(None, caller.peer(agent.address).call("Stuck", "plain").exception)
+            while stuck.running == 0:
+                await asyncio.sleep(0.01)
+            loop.call_later(0.2, stuck.gate.set)
+        assert agent.closed
+        await pending
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_task_leaves_its_agent_closing(make_agent, stuck):
