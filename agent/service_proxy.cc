@@ -70,7 +70,8 @@ Future<None> RawServiceProxy::one_way_attached(std::string_view method, rpc::Att
       start(rpc::CallKind::kOneWay, service_, method, std::move(request), timeout));
 }
 
-RawStream RawServiceProxy::stream_attached(std::string_view, rpc::AttachedBody, bool reads, Nanos) const {
+RawStream RawServiceProxy::stream_attached(std::string_view, const rpc::AttachedBody&, bool reads,
+                                           Nanos) const {
   const Status status(Code::kUnimplemented, "a stream goes to one peer, not to any server");
   auto end = std::make_shared<rpc::StreamEnd>(nullptr, reads);
   end->stop(status);

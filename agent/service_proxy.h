@@ -79,7 +79,7 @@ class RawServiceProxy {
   RawStream stream(std::string_view method, ByteVector arguments, bool reads, Nanos timeout = {}) const {
     return stream_attached(method, {std::move(arguments)}, reads, timeout);
   }
-  RawStream stream_attached(std::string_view method, rpc::AttachedBody request, bool reads,
+  RawStream stream_attached(std::string_view method, const rpc::AttachedBody& request, bool reads,
                             Nanos timeout = {}) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <new>
 
 #include "agent/dump.h"
 #include "python/py_agent.h"
@@ -230,7 +231,7 @@ void ImmQueue::close() {
 PyAgent::~PyAgent() {
   if (agent_.forked()) {
     // leaked: a thread of the parent may have held its lock at the fork
-    new std::shared_ptr<ImmQueue>(std::move(imms_));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<ImmQueue>(std::move(imms_)));
     return;
   }
   if (imms_) imms_->close();

@@ -279,6 +279,7 @@ TEST_CASE("a client that goes ends its calls: the running one well, those that w
   Cluster c;
   const ByteVector object = random_object(6, 4 << 20);
   std::vector<Future<None>> puts;
+  puts.reserve(20);
   for (int i = 0; i < 20; ++i)
     puts.push_back(c.client->put_async("ns", "a", Bytes(object), {.replace = true}));
   c.client.reset();
