@@ -326,11 +326,15 @@ class Peer:
         """Returns a Peer with another default timeout, in seconds."""
 
     def with_signature(self, signature: str) -> Peer:
-        """This peer, for calls of one method, which is taken for this."""
+        """
+        Returns a Peer whose calls require the server's method to match `signature`; otherwise
+        Unimplemented, and nothing was executed.
+        """
 
     def wait_for_ready(self) -> Peer:
         """
-        This peer, whose operations wait for one that is not there yet instead of failing fast.
+        Returns a Peer whose operations wait for an unreachable peer, up to their timeout, instead of
+        failing fast.
         """
 
     def disconnect(self) -> None:
@@ -357,13 +361,13 @@ class Peer:
         """
         Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` subtracts),
         in one step among all atomics of all peers on it; not against the peer's own CPU. The future's value is
-        the number as it was. It must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
+        the number as it was. The number must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
         """
 
     def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, timeout: float | None = None) -> Future[int]:
         """
-        As fetch_add; stores `desired` if the number equals `expected`, and tells the number as it was
-        either way.
+        Like fetch_add(), but stores `desired` if the number equals `expected`. The value is the old number
+        in both cases.
         """
 
     def send(self, tag: int, bytes: Any, timeout: float | None = None) -> Future[None]:
@@ -492,13 +496,13 @@ class ServiceProxy:
         """
 
     def call_raw(self, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
-        """As Peer.call_raw; the time is that of all attempts together."""
+        """Like Peer._call_raw(); the timing covers all attempts together."""
 
     def call_attached(self, method: str, arguments: Any, attached: AttachedBody, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False) -> Future:
-        """Like Peer.call_attached()."""
+        """Like Peer._call_attached()."""
 
     def one_way_raw(self, method: str, arguments: Any, timeout: float | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> Future:
-        """Like Peer.one_way_raw()."""
+        """Like Peer._one_way_raw()."""
 
 def dump() -> str:
     """What every agent of this process is doing, in lines for people."""
