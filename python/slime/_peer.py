@@ -126,20 +126,11 @@ class Peer(_slime.Peer):
         bounds = (timeout, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
-    def async_stream(
-        self,
-        service: str,
-        method: str,
-        *arguments: Any,
-        timeout: Optional[float] = None,
-        idle_timeout: Optional[float] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-        timing: bool = False,
-    ) -> AsyncStream:
-        """Like stream(): `async for message in stream`, `await stream.write(x)`, `await
-        stream.finish()`."""
-        bounds = (timeout, idle_timeout)
-        return _streams.open_stream(AsyncStream, self, (service, method), arguments, bounds, metadata, timing)
+    def async_stream(self, service: str, method: str, *arguments: Any, **options: Any) -> AsyncStream:
+        """Like stream(), with the same options: `async for message in stream`, `await
+        stream.write(x)`, `await stream.finish()`."""
+        stream = self.stream(service, method, *arguments, **options)
+        return AsyncStream(stream._end, stream._result)
 
     def raw(self) -> RawPeer:
         """Returns the calls with encoded bytes."""
