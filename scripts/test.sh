@@ -19,7 +19,7 @@
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells
 # what took how long. Checks of the page and the deployment, and that files compile alone, run for
 # what differs from the base (as in tidy.sh), for some minutes. Read from the environment:
-# SLIME_FUZZ_SECONDS for each target (20), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the repetitions in stress tests),
+# SLIME_FUZZ_SECONDS for each target (15), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the repetitions in stress tests),
 # SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a factor for bounds
 # that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
 # e2e program that runs alone takes 1000), SLIME_LOG_LINES of a failing step (200).
@@ -53,10 +53,10 @@ declare -A call_mib=([release]=64 [asan]=64 [tsan]=16)
 # Builds and guests run beside the tests, on the same cores. Emulated machines set a larger factor
 # themselves.
 patience=${SLIME_TEST_PATIENCE:-3}
-fuzz_seconds=${SLIME_FUZZ_SECONDS:-20}
+fuzz_seconds=${SLIME_FUZZ_SECONDS:-15}
 test_timeout=300 verbs_seconds=1800
 # A change of hundreds of files would take an hour.
-tidy_arguments=(--minutes 5) alone_arguments=(--minutes 3)
+tidy_arguments=(--minutes 2) alone_arguments=(--minutes 1)
 if [ "$mode" = soak ]; then
   seeds=([release]=100000 [asan]=20000 [tsan]=5000)
   scale=([release]=1000 [asan]=300 [tsan]=200)
