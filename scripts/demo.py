@@ -95,7 +95,7 @@ def show_calls(agent: slime.PeerAgent) -> None:
         say(f"{source} calls {target}", f"{CALLS} calls, p50 {median:.0f} us, p99 {slowest:.0f} us, every answer right")
     missing = agent.peer(CPP).call("Worker", "no_such_method")
     try:
-        missing.wait()
+        missing.result()
     except slime.NotFound as error:
         say("an unknown method", f"is an error with a code: {error}")
     else:
