@@ -14,7 +14,7 @@
 #include "rpc/server.h"
 #include "transport/memory.h"
 
-// What an agent shows of itself, its peers and its operations. to_json() writes it as text for
+// Describes an agent, its peers and its operations. to_json() writes a description as text for
 // logs.
 namespace slime {
 

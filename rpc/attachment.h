@@ -136,7 +136,7 @@ struct AttachedBody {
   ByteVector body;
   Attachments attachments{};
   Destinations into{};
-  // Of a request: the body is for a method of bytes, and has no attachments or destinations.
+  // Set for a request to a method of bytes, which has no attachments or destinations.
   bool raw = false;
 };
 

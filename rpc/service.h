@@ -24,8 +24,8 @@
 
 namespace slime::rpc {
 
-// Where a handler runs. kInline: on the loop, so the handler must be short, without locks, waits or
-// Python.
+// Names the thread of a handler. kInline: the loop; the handler must be short, and must not take
+// locks, wait or call Python.
 enum class Run : std::uint8_t { kPool, kInline };
 
 // Order of requests that wait for a thread. Strict: requests of a lower priority wait while any of

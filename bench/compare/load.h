@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// What the programs beside Slime share: the load, and the figures that they print.
+// The load, and the printed figures, of the programs that Slime is compared with.
 namespace peer {
 
 using Clock = std::chrono::steady_clock;

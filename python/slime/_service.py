@@ -22,7 +22,7 @@ _log = logging.getLogger("slime")
 # Most bytes of an error text on the wire; the rest is cut.
 _TEXT_LIMIT = 1000
 
-# What @method may stand above. The decorator returns the same object, so its type stays.
+# The type of what @method marks. The decorator returns the same object, so its type stays.
 _Marked = TypeVar("_Marked", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 

@@ -102,7 +102,7 @@ class AnswerBox final : public Request::Responder,
   Waiting take();
   // The caller has cancelled: runs the tasks of on_cancel().
   void cancel(std::uint64_t ticket);
-  // What few requests have until they are answered.
+  // Facts that only few requests have, kept until the answer.
   struct Notes {
     bool cancelled = false;
     std::vector<Task> on_cancel;

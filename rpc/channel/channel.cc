@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "rpc/channel/channel_impl.h"
 
-// What this side asks for, and turns. docs/wire-format.md describes the protocol, rpc/README.md the
-// invariants.
+// Sends the requests of this side, and runs turns. docs/wire-format.md describes the protocol,
+// rpc/README.md the invariants.
 namespace slime::rpc {
 
 std::unique_ptr<Channel> Channel::create(transport::Loop& loop, transport::Device& device,

@@ -129,7 +129,7 @@ class ChannelImpl final : public Channel,
   Status on_peer_closing();
   Status on_proof(const wire::Frame& frame);  // proof.cc
 
-  // What the parts ask of each other.
+  // The parts call each other through these.
   void on_queued_frame_left(const OutFrame& frame) override { calls_.on_left(frame); }
   void on_receive_ended(std::uint64_t tag, Handle receive) override { inbox_.remove_receive(tag, receive); }
   bool end_reading(Handle call, const Status& reason) override { return puller_.abort_reply(call, reason); }

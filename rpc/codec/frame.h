@@ -59,7 +59,7 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
-// Of a request by number: it is answered only if it fails. Also set in that answer.
+// Marks a request by number that is answered only if it fails, and this answer.
 inline constexpr std::uint8_t kFlagOneWay = 16;
 inline constexpr std::uint8_t kFlagMetadata = 32;     // kRequest: Extras follow the names
 inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes precede the text
