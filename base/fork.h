@@ -38,8 +38,9 @@ class PerProcess {
 };
 
 // A mutex that fork() holds, so that no child inherits it locked. For objects that cannot be a
-// PerProcess, such as the locks inside a library. Never destroyed. While holding it, do not take
-// other locks and do not log. Thread: any.
+// PerProcess, such as the locks inside a library. Make it before main(), while there is one thread:
+// a fork() that has begun does not hold a mutex made meanwhile. Never destroyed. While holding it,
+// do not take other locks and do not log. Thread: any.
 class ForkMutex {
  public:
   ForkMutex();

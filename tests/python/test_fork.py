@@ -119,6 +119,37 @@ STARTS = IN_CHILD + """
 """
 
 
+# For a child that is made while a thread of its parent starts the first agent: fork() calls prepare() after
+# Slime's own handler, because it was registered before.
+FIRST = """
+    import ctypes, sys, threading, time
+
+    begin = threading.Event()
+
+    @ctypes.CFUNCTYPE(None)
+    def prepare():
+        begin.set()
+        time.sleep(float(sys.argv[2]))
+
+    ctypes.CDLL(None)["__register_atfork"](prepare, None, None, None)
+""" + IN_CHILD + """
+    import slime
+
+    def start():
+        slime.PeerAgent(provider=PROVIDER).close()
+
+    def first():
+        begin.wait()
+        start()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    said = in_child(start, float(sys.argv[1]))
+    thread.join()
+    print([said] if said else [], flush=True)
+"""
+
+
 class Adds:
     @slime.method
     def add(self, x, y):
@@ -143,4 +174,12 @@ def test_a_child_has_an_agent_of_its_own_while_all_log_at_debug(start_python, ma
 def test_a_child_starts_an_agent_whatever_of_its_parents_was_starting(start_python, more):
     program = start_python(STARTS, 10 * CHILDREN, 20 * PATIENCE, env={**os.environ, **more})
     assert program.line(60 + 30 * CHILDREN) == "[]"
+    assert program.finish() == (0, "")
+
+
+# The delays let fork() run at different moments of the start of an agent, which takes a few milliseconds.
+@pytest.mark.parametrize("delay", [k / 2000 for k in range(8)])
+def test_a_child_starts_an_agent_while_its_parent_starts_the_first(start_python, delay):
+    program = start_python(FIRST, 20 * PATIENCE, delay)
+    assert program.line(60) == "[]"
     assert program.finish() == (0, "")

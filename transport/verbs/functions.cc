@@ -29,6 +29,8 @@ ForkMutex& library_mutex() {
   static ForkMutex& mutex = *new ForkMutex;
   return mutex;
 }
+// A fork() that runs while a thread makes the mutex would not hold it.
+[[maybe_unused]] const ForkMutex& library_mutex_made_early = library_mutex();
 
 // Written while the table is made, before load_functions() returns it.
 Functions unguarded;
