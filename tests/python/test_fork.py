@@ -119,8 +119,8 @@ STARTS = IN_CHILD + """
 """
 
 
-# For a child that is made while a thread of its parent starts the first agent: fork() calls prepare() after
-# Slime's own handler, because it was registered before.
+# For a child that is made while a thread of its parent starts the first agent: fork() calls
+# prepare() after Slime's own handler, because it was registered before.
 FIRST = """
     import ctypes, sys, threading, time
 
@@ -177,7 +177,8 @@ def test_a_child_starts_an_agent_whatever_of_its_parents_was_starting(start_pyth
     assert program.finish() == (0, "")
 
 
-# The delays let fork() run at different moments of the start of an agent, which takes a few milliseconds.
+# The delays let fork() run at different moments of the start of an agent, which takes a few
+# milliseconds.
 @pytest.mark.parametrize("delay", [k / 2000 for k in range(8)])
 def test_a_child_starts_an_agent_while_its_parent_starts_the_first(start_python, delay):
     program = start_python(FIRST, 20 * PATIENCE, delay)
