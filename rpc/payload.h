@@ -72,10 +72,8 @@ class Payload {
   // Copies the bytes.
   explicit Payload(Bytes bytes) { copy(bytes); }
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
-  explicit Payload(std::unique_ptr<Attached> attached)
-      : message_({}, attached.get()), bytes_(attached->body) {
-    static_cast<void>(attached.release());
-  }
+  // Not inline: GCC 12 would warn of inside_, which no path reads then.
+  explicit Payload(std::unique_ptr<Attached> attached);
   // `bytes` are inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
   Payload(Payload&& other) noexcept { take(other); }
