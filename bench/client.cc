@@ -4,8 +4,8 @@
 #include "agent/peer_agent.h"
 #include "base/str.h"
 #include "bench/bench.h"
-#include "bench/limits.h"
 #include "bench/load.h"
+#include "bench/machine_limits.h"
 #include "bench/process.h"
 #include "bench/shared.h"
 

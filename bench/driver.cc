@@ -7,7 +7,7 @@
 #include "bench/bench.h"
 #include "bench/figures.h"
 #include "bench/histogram.h"
-#include "bench/limits.h"
+#include "bench/machine_limits.h"
 #include "bench/process.h"
 #include "bench/shared.h"
 

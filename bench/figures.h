@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
+#include "bench/machine_limits.h"
 
 namespace slime::bench {
 

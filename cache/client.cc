@@ -11,9 +11,9 @@
 #include "agent/peer_agent.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "cache/method_bodies.h"
 #include "cache/store.h"
 #include "cache/transfer.h"
-#include "cache/wire.h"
 #include "cache/worker.h"
 
 namespace slime::cache {

@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "cache/method_bodies.h"
 #include "cache/store.h"
-#include "cache/wire.h"
 #include "rpc/service.h"
 
 namespace slime::cache {

@@ -7,7 +7,7 @@
 #include "ctrl/api/page.h"
 #include "ctrl/http/replies.h"
 #include "ctrl/limits.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::embedded {
 std::string_view documents(std::string_view file);  // cmake/embed.cmake

@@ -11,7 +11,7 @@
 #include "ctrl/api/peer_pages.h"
 #include "ctrl/http/replies.h"
 #include "ctrl/limits.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 namespace {

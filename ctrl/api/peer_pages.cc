@@ -4,7 +4,7 @@
 
 #include "ctrl/http/replies.h"
 #include "ctrl/limits.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 

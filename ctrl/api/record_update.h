@@ -7,7 +7,7 @@
 #include "ctrl/api/context.h"
 #include "ctrl/api/route.h"
 #include "ctrl/http/replies.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 

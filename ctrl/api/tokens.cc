@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "ctrl/http/replies.h"
 #include "ctrl/limits.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 namespace {

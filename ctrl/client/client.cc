@@ -6,8 +6,8 @@
 #include "base/str.h"
 #include "ctrl/client/http_client.h"
 #include "ctrl/limits.h"
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/url.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl {
 namespace {

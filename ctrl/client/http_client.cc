@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/url.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl {
 namespace {

@@ -14,7 +14,7 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "ctrl/store/engine.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 namespace {

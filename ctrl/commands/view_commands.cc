@@ -18,7 +18,7 @@
 #include "base/program.h"
 #include "base/str.h"
 #include "base/table.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/str.h"
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl::compat {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "ctrl/http/codec.h"
+#include "ctrl/http/answer.h"
 #include "ctrl/http/tls.h"
 #include "ctrl/limits.h"
 

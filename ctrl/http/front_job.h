@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "ctrl/http/codec.h"
+#include "ctrl/http/answer.h"
 #include "ctrl/http/framing.h"
 
 namespace slime::ctrl {

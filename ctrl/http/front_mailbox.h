@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "ctrl/http/codec.h"
+#include "ctrl/http/answer.h"
 #include "ctrl/http/fair_queue.h"
 #include "ctrl/http/front_job.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 namespace slime::ctrl {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/str.h"
 #include "ctrl/store/record_text.h"
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "integrations/nixl/wire.h"
+#include "integrations/nixl/plugin_data.h"
 
 namespace slime::nixl {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/peer_agent.h"
-#include "integrations/nixl/wire.h"
+#include "integrations/nixl/plugin_data.h"
 
 namespace slime::nixl {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "agent/peer_agent.h"
-#include "cache/wire.h"
+#include "cache/method_bodies.h"
 #include "tests/support/settings.h"
 
 namespace slime::cache {

@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "cache/client.h"
+#include "cache/method_bodies.h"
 #include "cache/server.h"
 #include "cache/store.h"
-#include "cache/wire.h"
 #include "tests/support/eventually.h"
 #include "tests/support/settings.h"
 

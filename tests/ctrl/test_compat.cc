@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "ctrl/api/api.h"
 #include "ctrl/compat/entities.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/samples.h"
 
 // The routes of DLSlime's NanoCtrl.

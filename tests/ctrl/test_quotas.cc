@@ -6,7 +6,7 @@
 #include "ctrl/api/auth.h"
 #include "ctrl/api/reports.h"
 #include "ctrl/store/log_format.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::quotas_test {

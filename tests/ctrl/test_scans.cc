@@ -12,7 +12,7 @@
 #include "ctrl/client.h"
 #include "ctrl/server.h"
 #include "ctrl/store/records.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::scans_test {

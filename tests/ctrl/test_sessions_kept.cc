@@ -8,7 +8,7 @@
 #include "ctrl/store/backup.h"
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/records.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/backup_text.h"
 #include "tests/ctrl/redis_server.h"
 #include "tests/ctrl/samples.h"

@@ -2,7 +2,7 @@
 
 #include "base/str.h"
 #include "ctrl/api/api.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/tokens.h"
 
 namespace slime::ctrl::tokens_test {

@@ -9,7 +9,7 @@
 
 #include "base/str.h"
 #include "ctrl/api/api.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 #include "tests/ctrl/samples.h"
 
 namespace slime::ctrl::test {

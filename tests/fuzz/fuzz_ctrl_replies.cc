@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "ctrl/store/backup.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 // The client decodes the input as a server's replies.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "ctrl/http/codec.h"
+#include "ctrl/http/answer.h"
 #include "ctrl/http/framing.h"
 
 // Feeds a connection's bytes to the framing of nanoctrl's HTTP: the requests and the refusal must

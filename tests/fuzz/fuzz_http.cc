@@ -10,7 +10,7 @@
 #include "ctrl/api/api.h"
 #include "ctrl/api/auth.h"
 #include "ctrl/compat/entities.h"
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 // Sends requests to nanoctrl's routes, without sockets. The input is "METHOD TARGET SESSION\nBODY"
 // (the session is optional), several requests separated by zero bytes, all to one server, so that

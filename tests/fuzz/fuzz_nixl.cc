@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "integrations/nixl/inbox.h"
 #include "integrations/nixl/limits.h"
-#include "integrations/nixl/wire.h"
+#include "integrations/nixl/plugin_data.h"
 
 namespace {
 

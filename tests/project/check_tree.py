@@ -54,7 +54,7 @@ MSGPACK_HEADERS = {"rpc/msgpack_types.h"}
 PRIVATE_HEADERS = {
     "ctrl/store/record_text.h": (),
     "ctrl/wire/json_fields.h": ("nlohmann/",),
-    "ctrl/wire/wire_parts.h": ("nlohmann/",),
+    "ctrl/wire/body_parts.h": ("nlohmann/",),
 }
 
 # Internal headers of one part of a layer, which may include heavy headers; no public header may include them.

@@ -1,4 +1,4 @@
-#include "bench/limits.h"
+#include "bench/machine_limits.h"
 
 #include <unistd.h>
 

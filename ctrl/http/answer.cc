@@ -1,4 +1,4 @@
-#include "ctrl/http/codec.h"
+#include "ctrl/http/answer.h"
 
 #include <chrono>
 #include <utility>

@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "ctrl/wire/wire.h"
-#include "ctrl/wire/wire_parts.h"
+#include "ctrl/wire/body_parts.h"
+#include "ctrl/wire/json_bodies.h"
 
 // The JSON of lists and of their entries.
 namespace slime::ctrl::wire {

@@ -1,7 +1,7 @@
 #include <utility>
 
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
-#include "ctrl/wire/wire.h"
 
 namespace slime::ctrl::wire {
 namespace {

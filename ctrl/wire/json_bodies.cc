@@ -1,8 +1,8 @@
-#include "ctrl/wire/wire.h"
+#include "ctrl/wire/json_bodies.h"
 
 #include <utility>
 
-#include "ctrl/wire/wire_parts.h"
+#include "ctrl/wire/body_parts.h"
 
 namespace slime::ctrl::wire {
 

@@ -9,12 +9,12 @@
 
 #include "base/random.h"
 #include "bench/figures.h"
-#include "bench/limits.h"
+#include "bench/machine_limits.h"
 #include "bench/pages.h"
 #include "bench/raw.h"
 #include "bench/raw_copy.h"
 
-namespace slime::bench::limits_test {
+namespace slime::bench::machine_limits_test {
 namespace {
 
 const Nanos kShort = std::chrono::milliseconds(2);
@@ -222,4 +222,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace slime::bench::limits_test
+}  // namespace slime::bench::machine_limits_test

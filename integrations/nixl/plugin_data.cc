@@ -1,4 +1,4 @@
-#include "integrations/nixl/wire.h"
+#include "integrations/nixl/plugin_data.h"
 
 #include <array>
 

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "ctrl/wire/wire_parts.h"
+#include "ctrl/wire/body_parts.h"
 
 namespace slime::ctrl::wire {
 

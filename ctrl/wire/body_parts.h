@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
-#include "ctrl/wire/wire.h"
 
 // JSON of the parts that several bodies share. Private to ctrl's .cc files.
 namespace slime::ctrl::wire {
