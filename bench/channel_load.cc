@@ -60,9 +60,9 @@ class ChannelLoad : public Load {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Slot& slot(std::uint32_t i) { return slots_[i]; }
   // Transfers one range, and waits for it.
-  Status transfer(const transport::Copy& copy, bool write) {
+  Status transfer(const transport::CopyBlock& copy, bool write) {
     Slot one;
-    const std::span<const transport::Copy> copies(&copy, 1);
+    const std::span<const transport::CopyBlock> copies(&copy, 1);
     SLIME_TRY(write ? endpoint().write(copies, one) : endpoint().read(copies, one));
     direct_->loop().wait_until([&one] { return one.done; }, kNever);
     return std::move(one.status);
@@ -123,14 +123,14 @@ class BlockLoad : public ChannelLoad {
   // compares.
   Result<bool> verify() override {
     const std::uint64_t bytes = region_bytes(options());
-    transport::MemoryRegion& local = direct().region();
-    const transport::Copy whole{&local, 0, &remote_, base_, bytes};
+    transport::DeviceRegion& local = direct().region();
+    const transport::CopyBlock whole{&local, 0, &remote_, base_, bytes};
     ByteVector expected(bytes);
     if (options().operation == "read") {
       ByteVector all(bytes * options().clients);
       Rng(kSeed).fill(all);
       for (const auto& batch : batches_) {
-        for (const transport::Copy& copy : batch) {
+        for (const transport::CopyBlock& copy : batch) {
           const std::byte* const there = all.data() + copy.remote_offset;
           if (!std::equal(there, there + copy.length_bytes, local.data() + copy.local_offset)) return false;
         }
@@ -143,7 +143,7 @@ class BlockLoad : public ChannelLoad {
     std::fill(local.bytes().begin(), local.bytes().end(), std::byte{0});
     SLIME_TRY(transfer(whole, false));
     for (const auto& batch : batches_) {
-      for (const transport::Copy& copy : batch) {
+      for (const transport::CopyBlock& copy : batch) {
         const std::byte* const sent = expected.data() + copy.local_offset;
         if (!std::equal(sent, sent + copy.length_bytes, local.data() + copy.local_offset)) return false;
       }
@@ -158,14 +158,14 @@ class BlockLoad : public ChannelLoad {
   }
   Status write_all() {
     for (const auto& batch : batches_) {
-      for (const transport::Copy& copy : batch) SLIME_TRY(transfer(copy, true));
+      for (const transport::CopyBlock& copy : batch) SLIME_TRY(transfer(copy, true));
     }
     return {};
   }
 
   const transport::RemoteRegion remote_;
   const std::uint64_t base_;
-  std::vector<std::vector<transport::Copy>> batches_;
+  std::vector<std::vector<transport::CopyBlock>> batches_;
 };
 
 // A write with an immediate, answered by another.
@@ -185,7 +185,7 @@ class NotifyLoad final : public ChannelLoad {
   bool check(std::uint32_t) override { return right_; }
 
   const transport::RemoteRegion remote_;
-  transport::Copy copy_;
+  transport::CopyBlock copy_;
   std::uint32_t sent_ = 0;
   bool right_ = true;
 };

@@ -17,7 +17,7 @@ constexpr const char* kRegion = "bench";
 class Direct::Notification final : public transport::Operation {
  public:
   void complete(Status) noexcept override {}  // a broken connection ends the measurement
-  transport::Copy copy;
+  transport::CopyBlock copy;
   std::uint32_t imm = 0;
   bool waits = false;
 };
@@ -54,7 +54,7 @@ Status Direct::open(std::uint64_t region_bytes) {
   return {};
 }
 
-Result<transport::MemoryRegion> Direct::make_region(std::uint64_t bytes) {
+Result<transport::DeviceRegion> Direct::make_region(std::uint64_t bytes) {
   if (options_.memory != "foreign") return device_->allocate(bytes, transport::Rights::kReadWrite);
   auto pages = Pages::create(bytes);
   if (!pages) return std::move(pages).error();
@@ -132,7 +132,7 @@ void Direct::answer(std::uint32_t imm) {
   if (!posted.ok()) channel().reset(posted);
 }
 
-Status Direct::notify(const transport::Copy& copy, std::uint32_t imm) {
+Status Direct::notify(const transport::CopyBlock& copy, std::uint32_t imm) {
   Notification* idle = nullptr;
   for (auto& notification : notifications_) {
     if (!notification->posted() && !notification->waits) idle = notification.get();

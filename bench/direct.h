@@ -33,12 +33,12 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
 
   [[nodiscard]] transport::Loop& loop() { return *loop_; }
   [[nodiscard]] transport::Device& device() { return *device_; }
-  [[nodiscard]] transport::MemoryRegion& region() { return region_; }
+  [[nodiscard]] transport::DeviceRegion& region() { return region_; }
   // The channel to the one peer, after connect().
   [[nodiscard]] rpc::Channel& channel() { return *channels_.front(); }
   Result<transport::RemoteRegion> peer_region();
   // Writes with an immediate, as soon as the peer gives credit.
-  Status notify(const transport::Copy& copy, std::uint32_t imm);
+  Status notify(const transport::CopyBlock& copy, std::uint32_t imm);
   // Calls `handler` on the loop for each notification.
   void on_imm(std::function<void(std::uint32_t)> handler) { imm_handler_ = std::move(handler); }
   // Answers each notification: writes the first `bytes` of the region back, with the same
@@ -49,7 +49,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   class Notification;
   Direct(const Options& options, std::string name);
   Status open(std::uint64_t region_bytes);
-  Result<transport::MemoryRegion> make_region(std::uint64_t bytes);
+  Result<transport::DeviceRegion> make_region(std::uint64_t bytes);
   void adopt(transport::Connected connected);
   void answer(std::uint32_t imm);
   Status post_waiting();
@@ -70,7 +70,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   std::unique_ptr<transport::Device> device_;
   std::unique_ptr<transport::Port> port_;
   Pages foreign_;  // outlives the region over it
-  transport::MemoryRegion region_;
+  transport::DeviceRegion region_;
   rpc::Server server_;
   std::unique_ptr<transport::Listener> listener_;
   std::vector<std::unique_ptr<rpc::Channel>> channels_;

@@ -23,7 +23,7 @@ class PinnedRegion final : public rpc::Registered {
   PinnedRegion(rpc::Attachment whole, std::shared_ptr<const void> keeper)
       : whole_(std::move(whole)), keeper_(std::move(keeper)) {}
   [[nodiscard]] MutableBytes bytes() const override { return whole_.memory()->bytes(); }
-  [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device& device) const override {
+  [[nodiscard]] Result<const transport::DeviceRegion*> on(const transport::Device& device) const override {
     return whole_.memory()->on(device);
   }
 

@@ -12,7 +12,7 @@
 
 namespace slime::transport {
 class Device;
-class MemoryRegion;
+class DeviceRegion;
 }  // namespace slime::transport
 
 namespace slime::rpc {
@@ -26,7 +26,7 @@ class Registered {
   virtual ~Registered() = default;
   [[nodiscard]] virtual MutableBytes bytes() const = 0;
   // Returns the registration with this device, which lives as long as this object; or an error.
-  [[nodiscard]] virtual Result<const transport::MemoryRegion*> on(const transport::Device& device) const = 0;
+  [[nodiscard]] virtual Result<const transport::DeviceRegion*> on(const transport::Device& device) const = 0;
   // Returns whether the peer of this endpoint (Endpoint::id) may get the registration. If not, the
   // bytes are registered again for one call.
   [[nodiscard]] virtual bool shown_to(std::uint64_t endpoint) const {

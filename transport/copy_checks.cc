@@ -14,7 +14,8 @@ Status outside(std::string_view side, std::uint64_t offset, std::uint64_t length
 
 }  // namespace
 
-Status explain_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id, std::string_view peer_name) {
+Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
+                    std::string_view peer_name) {
   if (copy.local == nullptr || !copy.local->valid() || copy.remote == nullptr)
     return {Code::kInvalidArgument, "a copy names no region"};
   if (copy.remote->endpoint_id() != endpoint_id)

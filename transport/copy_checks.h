@@ -13,7 +13,7 @@ inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t 
   return offset <= size && length <= size - offset;
 }
 
-inline bool copy_is_right(const Copy& copy, Rights need, std::uint64_t endpoint_id) {
+inline bool copy_is_right(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id) {
   return copy.local != nullptr && copy.local->valid() && copy.remote != nullptr &&
          copy.remote->endpoint_id() == endpoint_id &&
          in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()) &&
@@ -22,11 +22,12 @@ inline bool copy_is_right(const Copy& copy, Rights need, std::uint64_t endpoint_
 }
 
 // Says what is wrong with a copy that copy_is_right() refused.
-Status explain_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id, std::string_view peer_name);
+Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
+                    std::string_view peer_name);
 
 // What every endpoint checks of a block before it posts anything: regions named, of this connection, bounds
 // on both sides, rights. The provider checks that the local region is its own.
-inline Status check_copy(const Copy& copy, Rights need, std::uint64_t endpoint_id,
+inline Status check_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                          std::string_view peer_name) {
   if (copy_is_right(copy, need, endpoint_id)) return {};
   return explain_copy(copy, need, endpoint_id, peer_name);

@@ -89,7 +89,7 @@ struct SendOptions {
 // The operands of a remote atomic: 8 bytes of a region of the peer, and 8 local bytes for their
 // old value.
 struct AtomicTarget {
-  const MemoryRegion* local = nullptr;
+  const DeviceRegion* local = nullptr;
   std::uint64_t local_offset = 0;  // of 8 bytes; any alignment
   const RemoteRegion* remote = nullptr;
   std::uint64_t remote_offset = 0;  // of 8 bytes whose address at their owner is a multiple of 8
@@ -121,18 +121,19 @@ class Endpoint {
   // One-sided. Until completion, the span and every region that it names stay valid, and the
   // source bytes unchanged. Blocks of one batch take effect in any order. Blocks of length 0 are
   // allowed and do nothing.
-  virtual Status read(std::span<const Copy> copies, Operation& operation) = 0;
-  virtual Status write(std::span<const Copy> copies, Operation& operation) = 0;
+  virtual Status read(std::span<const CopyBlock> copies, Operation& operation) = 0;
+  virtual Status write(std::span<const CopyBlock> copies, Operation& operation) = 0;
   // Writes, then calls on_imm(imm) at the peer once, after all bytes. An empty batch is a bare
   // notification. Costs a credit. Keeps the last limits::kMessageCredits for messages, which still reach
   // a peer that holds the credits of notifications.
-  virtual Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) = 0;
+  virtual Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm,
+                                Operation& operation) = 0;
 
   // Executes a batch within the call and posts nothing: if no operation is in front of it, the
   // bytes are few, their memory is on this host, and neither the program of the peer nor a device
   // is needed. Returns false if the batch was not executed, or only in part: then post it.
-  virtual bool read_now(std::span<const Copy> /*copies*/) { return false; }
-  virtual bool write_now(std::span<const Copy> /*copies*/) { return false; }
+  virtual bool read_now(std::span<const CopyBlock> /*copies*/) { return false; }
+  virtual bool write_now(std::span<const CopyBlock> /*copies*/) { return false; }
 
   // Remote atomics on an unsigned number of 8 bytes, in the byte order of its owner, in host
   // memory. fetch_add adds modulo 2^64. compare_swap stores `desired` if the number equals

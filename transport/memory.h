@@ -99,10 +99,10 @@ class RemoteRegion {
 // kInvalidArgument for memory that no region can be: null, empty, or ending beyond the address space.
 Status check_range(const void* data, std::size_t bytes);
 
-// One registration of memory with a device. Owns the registration; owns the memory only if Device::allocate
-// made it. Movable, but not while a posted operation names it. Thread: any; one object from one thread at a
-// time.
-class MemoryRegion {
+// A region of memory that is registered with one device. Owns the registration; owns the memory only
+// if Device::allocate made it. Movable, but not while a posted operation names it. Thread: any; one
+// object from one thread at a time.
+class DeviceRegion {
  public:
   // The provider's side of a registration.
   class Impl {
@@ -111,7 +111,7 @@ class MemoryRegion {
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
     virtual ~Impl() = default;
-    // See MemoryRegion::close.
+    // See DeviceRegion::close.
     virtual Status close(Nanos bound) = 0;
     virtual RegionDescriptor describe() const = 0;
     // OK, or why no connection of the device can use it now.
@@ -127,17 +127,17 @@ class MemoryRegion {
     MemoryKind kind = MemoryKind::kHost;
   };
 
-  MemoryRegion() = default;
-  explicit MemoryRegion(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  MemoryRegion(MemoryRegion&&) noexcept = default;
-  MemoryRegion& operator=(MemoryRegion&& other) noexcept {
+  DeviceRegion() = default;
+  explicit DeviceRegion(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  DeviceRegion(DeviceRegion&&) noexcept = default;
+  DeviceRegion& operator=(DeviceRegion&& other) noexcept {
     if (this != &other) {
       if (impl_) impl_->close(limits::kCloseBound).ignore();
       impl_ = std::move(other.impl_);
     }
     return *this;
   }
-  ~MemoryRegion() {
+  ~DeviceRegion() {
     if (impl_) impl_->close(limits::kCloseBound).ignore();
   }
 
@@ -163,8 +163,8 @@ class MemoryRegion {
 };
 
 // One block of a batch. For read, bytes go remote -> local; for write, local -> remote.
-struct Copy {
-  const MemoryRegion* local = nullptr;
+struct CopyBlock {
+  const DeviceRegion* local = nullptr;
   std::uint64_t local_offset = 0;
   const RemoteRegion* remote = nullptr;
   std::uint64_t remote_offset = 0;

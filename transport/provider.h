@@ -87,13 +87,13 @@ class Device {
   virtual ~Device() = default;
   // Registers memory of the caller, which stays alive until the region is closed. kInvalidArgument
   // for a null or empty range, kUnimplemented for a kind that this build cannot move.
-  virtual Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
+  virtual Result<DeviceRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                                MemoryKind kind = MemoryKind::kHost,
                                                Use use = Use::kLasting) = 0;
   // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of
   // huge pages kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel
   // has none; the last one belongs to the region wholly, whose length is what was asked for.
-  virtual Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
+  virtual Result<DeviceRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                         Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
   // OK, or why no connection can be made over it now. Devices come back.

@@ -21,11 +21,11 @@ enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm, kFetchAdd, kC
 // regions that a post names, stay valid until its operation completes.
 struct Post {
   OneSided kind = OneSided::kRead;
-  std::uint32_t imm = 0;                      // kWriteWithImm
-  std::span<const transport::Copy> copies{};  // of reads and writes
-  transport::AtomicTarget target{};           // of atomics
-  std::uint64_t value = 0;                    // of atomics: what to add, or to store
-  std::uint64_t expected = 0;                 // kCompareSwap
+  std::uint32_t imm = 0;                           // kWriteWithImm
+  std::span<const transport::CopyBlock> copies{};  // of reads and writes
+  transport::AtomicTarget target{};                // of atomics
+  std::uint64_t value = 0;                         // of atomics: what to add, or to store
+  std::uint64_t expected = 0;                      // kCompareSwap
 };
 
 // Posts one-sided operations to one endpoint, in order. Keeps those that the endpoint has no room

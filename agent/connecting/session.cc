@@ -149,7 +149,7 @@ Status Session::check_remote(const RemoteRegion& remote) const {
                                     ": ask for it again with region()"));
 }
 
-bool Session::done_now(OneSided kind, std::span<const transport::Copy> copies) {
+bool Session::done_now(OneSided kind, std::span<const transport::CopyBlock> copies) {
   if (!posts_->empty()) return false;
   transport::Endpoint& endpoint = channel_->endpoint();
   return kind == OneSided::kRead ? endpoint.read_now(copies) : endpoint.write_now(copies);

@@ -115,7 +115,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] std::size_t device() const { return device_; }
   // Copies a batch within this call if possible, and returns whether it did; see
   // transport::Endpoint::read_now(). `kind` is kRead or kWrite.
-  bool done_now(OneSided kind, std::span<const transport::Copy> copies);
+  bool done_now(OneSided kind, std::span<const transport::CopyBlock> copies);
   // Returns kAborted if the region was looked up over another connection.
   [[nodiscard]] Status check_remote(const transport::RemoteRegion& remote) const;
   [[nodiscard]] const std::string& provider() const { return provider_; }

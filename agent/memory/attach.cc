@@ -17,7 +17,7 @@ class RegisteredRegion final : public rpc::Registered {
     const agent::Registrations& all = region_->registrations;
     return {all.data(), static_cast<std::size_t>(all.length_bytes())};
   }
-  [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device& device) const override {
+  [[nodiscard]] Result<const transport::DeviceRegion*> on(const transport::Device& device) const override {
     if (region_->closed()) return Status(Code::kInvalidArgument, "the region of this attachment is closed");
     for (std::size_t i = 0; i < region_->devices->size(); ++i) {
       if (region_->devices->device(i) != &device) continue;

@@ -125,7 +125,7 @@ std::string Devices::alternative() const {
 }
 
 // OK when the region is there, or can be done without.
-Status Devices::add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region) {
+Status Devices::add(Registrations& to, std::size_t index, Result<transport::DeviceRegion> region) {
   if (region) {
     to.add(index, std::move(*region));
     return {};

@@ -74,7 +74,7 @@ class Devices {
   }
   // The first that must take what it is given: memory that is made is its.
   [[nodiscard]] std::size_t owner() const;
-  Status add(Registrations& to, std::size_t index, Result<transport::MemoryRegion> region);
+  Status add(Registrations& to, std::size_t index, Result<transport::DeviceRegion> region);
   void warn(std::size_t index, const Status& reason);
   // Returns advice for memory that a device refused: the end of an error text, or nothing.
   [[nodiscard]] std::string alternative() const;

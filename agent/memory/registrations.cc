@@ -9,10 +9,10 @@ namespace slime::agent {
 Registrations::~Registrations() {
   if (regions_.empty()) return;  // moved from
   close(limits::kCloseBound).ignore();
-  if (kept_) static_cast<void>(new (std::nothrow) transport::MemoryRegion(std::move(regions_[owner_])));
+  if (kept_) static_cast<void>(new (std::nothrow) transport::DeviceRegion(std::move(regions_[owner_])));
 }
 
-void Registrations::add(std::size_t device, transport::MemoryRegion region) {
+void Registrations::add(std::size_t device, transport::DeviceRegion region) {
   regions_[device] = std::move(region);
   if (any_ == kNone || device == owner_) any_ = device;
 }

@@ -24,7 +24,7 @@ class Registrations {
   Registrations& operator=(Registrations&&) = delete;
   ~Registrations();
 
-  void add(std::size_t device, transport::MemoryRegion region);
+  void add(std::size_t device, transport::DeviceRegion region);
   // Records why the memory is not registered with this device.
   void miss(std::size_t device, Status why) { missing_[device] = std::move(why); }
 
@@ -36,9 +36,9 @@ class Registrations {
   [[nodiscard]] Status missing(std::size_t device) const;
   // Returns the registration with this device. All registrations lie in one array, in the order of
   // devices.
-  [[nodiscard]] const transport::MemoryRegion& on(std::size_t device) const { return regions_[device]; }
+  [[nodiscard]] const transport::DeviceRegion& on(std::size_t device) const { return regions_[device]; }
 
-  // Closes all registrations, one after the other, as transport::MemoryRegion::close() does.
+  // Closes all registrations, one after the other, as transport::DeviceRegion::close() does.
   Status close(Nanos bound);
 
  private:
@@ -46,7 +46,7 @@ class Registrations {
   std::size_t owner_;
   std::size_t any_ = kNone;
   bool kept_ = false;  // hardware may still reach the memory: never free it
-  std::vector<transport::MemoryRegion> regions_;
+  std::vector<transport::DeviceRegion> regions_;
   std::vector<Status> missing_;
 };
 

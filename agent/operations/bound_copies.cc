@@ -15,8 +15,8 @@ std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::u
 
 // Moves the blocks to the registrations of another device: all registrations of a region lie in one
 // array.
-void move_to(std::vector<transport::Copy>& copies, std::size_t from, std::size_t to) {
-  for (transport::Copy& copy : copies)
+void move_to(std::vector<transport::CopyBlock>& copies, std::size_t from, std::size_t to) {
+  for (transport::CopyBlock& copy : copies)
     copy.local += static_cast<std::ptrdiff_t>(to) - static_cast<std::ptrdiff_t>(from);
 }
 
@@ -24,7 +24,7 @@ void move_to(std::vector<transport::Copy>& copies, std::size_t from, std::size_t
 
 BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
   std::unordered_map<const RemoteRegion*, const RemoteRegion*> remotes;
-  std::unordered_map<const MemoryRegion::State*, const transport::MemoryRegion*> locals;
+  std::unordered_map<const MemoryRegion::State*, const transport::DeviceRegion*> locals;
   const auto remote_of = [&](const RemoteRegion& remote) {
     if (!distinct) return static_cast<const RemoteRegion*>(&remotes_.emplace_back(remote));
     const auto [it, fresh] = remotes.try_emplace(&remote, nullptr);
@@ -39,7 +39,7 @@ BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
   };
   const RemoteRegion* last_remote = nullptr;
   const MemoryRegion::State* last_local = nullptr;
-  transport::Copy bound;
+  transport::CopyBlock bound;
   copies_.reserve(copies.size());
   for (const slime::Copy& copy : copies) {
     if (&copy.remote != last_remote) bound.remote = remote_of(*(last_remote = &copy.remote));
@@ -70,7 +70,7 @@ Status BoundCopies::check_locals(std::span<const slime::Copy> copies) {
 
 Status BoundCopies::check_remotes(transport::Rights need) const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
-    const transport::Copy& copy = copies_[i];
+    const transport::CopyBlock& copy = copies_[i];
     const RemoteRegion& remote = *copy.remote;
     if (remote.endpoint_id() == 0)
       return Status(Code::kInvalidArgument, str("block ", i, ": no remote region"));
@@ -95,14 +95,14 @@ Status BoundCopies::check_usable(const Session& session) const {
   return {};
 }
 
-std::span<const transport::Copy> BoundCopies::on(std::size_t device, bool shared) {
+std::span<const transport::CopyBlock> BoundCopies::on(std::size_t device, bool shared) {
   if (device == device_) return copies_;
   if (!shared) {
     move_to(copies_, device_, device);
     device_ = device;
     return copies_;
   }
-  std::vector<transport::Copy>& others = on_others_[device];
+  std::vector<transport::CopyBlock>& others = on_others_[device];
   if (others.empty()) {
     others = copies_;
     move_to(others, device_, device);
@@ -119,7 +119,7 @@ std::shared_ptr<BoundCopies> BoundCopies::with(std::span<const RemoteRegion> rem
   std::unordered_map<const RemoteRegion*, const RemoteRegion*> moved;
   for (std::size_t i = 0; i < remotes.size(); ++i)
     moved[&remotes_[i]] = &out->remotes_.emplace_back(remotes[i]);
-  for (transport::Copy& copy : out->copies_) copy.remote = moved.at(copy.remote);
+  for (transport::CopyBlock& copy : out->copies_) copy.remote = moved.at(copy.remote);
   return out;
 }
 

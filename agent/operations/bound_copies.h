@@ -42,7 +42,7 @@ class BoundCopies {
   [[nodiscard]] Status check_usable(const Session& session) const;
   // Returns the blocks with the registrations of this device. `shared`: spans returned before stay
   // valid.
-  std::span<const transport::Copy> on(std::size_t device, bool shared);
+  std::span<const transport::CopyBlock> on(std::size_t device, bool shared);
 
   // Returns the blocks with other remote regions, as many as remotes().
   [[nodiscard]] std::shared_ptr<BoundCopies> with(std::span<const RemoteRegion> remotes) const;
@@ -57,9 +57,9 @@ class BoundCopies {
   std::deque<RemoteRegion> remotes_;  // a deque: references stay valid as it grows
   std::vector<RegionState> locals_;
   std::uint64_t bytes_ = 0;
-  std::vector<transport::Copy> copies_;
+  std::vector<transport::CopyBlock> copies_;
   std::size_t device_ = 0;  // copies_ name the registrations of this device
-  std::map<std::size_t, std::vector<transport::Copy>> on_others_;  // copies_ for other devices
+  std::map<std::size_t, std::vector<transport::CopyBlock>> on_others_;  // copies_ for other devices
 };
 
 }  // namespace slime::agent

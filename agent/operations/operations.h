@@ -139,7 +139,7 @@ class OneSidedOperation final : public PostedOperation<None> {
   std::optional<BoundCopies> own_;
   const std::shared_ptr<BoundCopies> shared_;
   const std::vector<std::uint32_t> blocks_;
-  std::vector<transport::Copy> chosen_;  // the blocks with numbers blocks_
+  std::vector<transport::CopyBlock> chosen_;  // the blocks with numbers blocks_
 };
 
 // One remote atomic. The result is the old value.

@@ -22,7 +22,7 @@ std::uint64_t Lent::own_bytes() const { return bytes.size() + owned_bytes(attach
 
 void Lent::close() {
   region.close(Nanos::zero()).ignore();
-  for (transport::MemoryRegion& each : regions) each.close(Nanos::zero()).ignore();
+  for (transport::DeviceRegion& each : regions) each.close(Nanos::zero()).ignore();
 }
 
 // The table has room for a lent body of each request and each reply that the limits allow.

@@ -26,8 +26,8 @@ struct Lent {
   ByteVector bytes;
   Attachments attachments;
   // Declared after the memory, so destroyed before it.
-  transport::MemoryRegion region;                        // of `bytes`
-  std::vector<transport::MemoryRegion> regions;          // of attachments that were not registered
+  transport::DeviceRegion region;                        // of `bytes`
+  std::vector<transport::DeviceRegion> regions;          // of attachments that were not registered
   UniqueFunction<void(std::uint64_t bytes)> released{};  // may be empty; gets the size of `bytes`
   TimePoint revoke_at = kNever;                          // answers only
   Account::Held held{};                                  // answers only

@@ -392,7 +392,7 @@ void Puller::end(Place pull, Status status) {
 
 void Puller::erase(Place pull) {
   announced_ -= pull->announced;
-  for (transport::MemoryRegion& region : pull->regions) region.close(Nanos::zero()).ignore();
+  for (transport::DeviceRegion& region : pull->regions) region.close(Nanos::zero()).ignore();
   pulls_.erase(pull);
 }
 

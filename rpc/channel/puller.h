@@ -73,7 +73,7 @@ class Puller {
 
  private:
   struct Part {
-    const transport::MemoryRegion* local = nullptr;
+    const transport::DeviceRegion* local = nullptr;
     std::uint64_t local_offset = 0;
     transport::RemoteRegion remote;
     std::uint64_t remote_offset = 0;
@@ -92,13 +92,13 @@ class Puller {
     Buffer body;                                 // a lent body
     bool attached = false;                       // the body begins with a table
     std::unique_ptr<Attached> result;            // null: the table was not read yet
-    std::list<transport::MemoryRegion> regions;  // destroyed before the memory
+    std::list<transport::DeviceRegion> regions;  // destroyed before the memory
     std::vector<Part> parts;
     std::size_t part = 0;       // index of the first part that is not complete
     std::uint64_t done = 0;     // bytes of this part that were read
     std::size_t next_part = 0;  // part and done when the current piece has come
     std::uint64_t next_done = 0;
-    std::vector<transport::Copy> copies;
+    std::vector<transport::CopyBlock> copies;
     std::uint64_t copied_bytes = 0;  // of `copies`
     Handle call;                     // of a reply: the call
     std::uint64_t into = 0;          // of a reply: the number of the call's destinations

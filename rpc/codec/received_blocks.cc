@@ -34,13 +34,13 @@ std::uint64_t rounded(std::uint64_t bytes) {
 }  // namespace
 
 struct ReceivedBlocks::Block {
-  Block(transport::MemoryRegion of, bool pins)
+  Block(transport::DeviceRegion of, bool pins)
       : region(std::move(of)), size(region.length_bytes()), pinned(pins) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() { counted -= size; }
   std::atomic<std::uint64_t>& counted = made_bytes();
-  transport::MemoryRegion region;
+  transport::DeviceRegion region;
   const std::uint64_t size;
   const bool pinned;
 };
@@ -52,7 +52,7 @@ class ReceivedBlocks::Lease final : public Registered {
       : blocks_(std::move(blocks)), block_(std::move(block)) {}
   ~Lease() override { blocks_->give(block_); }
   [[nodiscard]] MutableBytes bytes() const override { return block_->region.bytes(); }
-  [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device&) const override {
+  [[nodiscard]] Result<const transport::DeviceRegion*> on(const transport::Device&) const override {
     return &block_->region;
   }
   [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {

@@ -21,7 +21,7 @@ using test::take;
 // Takes as many operations as it has room for.
 class RoomyEndpoint final : public transport::Endpoint {
  public:
-  using Copies = std::span<const transport::Copy>;
+  using Copies = std::span<const transport::CopyBlock>;
 
   void set_receiver(transport::Receiver&) override {}
   Status send(std::span<const Bytes>, transport::Operation&, transport::SendOptions) override { return {}; }

@@ -182,11 +182,12 @@ void run(Bytes input) {
   far.key = soft::pack_key(0);
   const auto remote = (*endpoint)->import_region(far);
   SLIME_CHECK(remote.has_value());
-  const Copy copies[] = {{&*local_region, 100, &*remote, 0, 1000}, {&*local_region, 2000, &*remote, 0, 500}};
+  const CopyBlock copies[] = {{&*local_region, 100, &*remote, 0, 1000},
+                              {&*local_region, 2000, &*remote, 0, 500}};
   const AtomicTarget numbers[] = {{&*local_region, 3000, &*remote, 8}, {&*local_region, 3011, &*remote, 16}};
   // Large enough that the peer reads them.
-  const std::array<Copy, 5> long_copies = [&] {
-    std::array<Copy, 5> out;
+  const std::array<CopyBlock, 5> long_copies = [&] {
+    std::array<CopyBlock, 5> out;
     out.fill({&*local_region, 0, &*remote, 0, 4000});
     return out;
   }();

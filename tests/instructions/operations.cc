@@ -88,7 +88,7 @@ struct Reader final : transport::Operation {
     if (--left > 0) next();
   }
   transport::Endpoint& endpoint;
-  transport::Copy copy;
+  transport::CopyBlock copy;
   std::uint64_t left = 0;
   std::uint64_t right = 0;
 };
@@ -131,7 +131,7 @@ struct Notifier final : transport::Receiver {
   void on_ready() noexcept override {}
   void on_closed(const Status&) noexcept override {}
 
-  transport::Copy copy;
+  transport::CopyBlock copy;
   std::array<Write, 4> writes;
   std::uint64_t left = wanted();
   std::uint64_t right = 0;

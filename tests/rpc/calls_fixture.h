@@ -114,7 +114,7 @@ class PeerLoan {
   PeerLoan& operator=(const PeerLoan&) = delete;
 
   ByteVector data;
-  transport::MemoryRegion region;
+  transport::DeviceRegion region;
   ByteVector body;
   wire::Frame frame;
 };

@@ -22,14 +22,14 @@ using test::same;
 // A region of a device, as an agent would give it.
 class Region final : public Registered {
  public:
-  explicit Region(transport::MemoryRegion region) : region_(std::move(region)) {}
+  explicit Region(transport::DeviceRegion region) : region_(std::move(region)) {}
   [[nodiscard]] MutableBytes bytes() const override { return region_.bytes(); }
-  [[nodiscard]] Result<const transport::MemoryRegion*> on(const transport::Device&) const override {
+  [[nodiscard]] Result<const transport::DeviceRegion*> on(const transport::Device&) const override {
     return &region_;
   }
 
  private:
-  const transport::MemoryRegion region_;
+  const transport::DeviceRegion region_;
 };
 
 std::shared_ptr<const Region> allocate(Fixture& f, int side, std::size_t size, transport::Rights rights) {

@@ -405,7 +405,7 @@ TEST_CASE("regions are looked up by name, used, and revoked") {
   auto local = sim.device(0).register_memory(into.data(), into.size(), transport::Rights::kLocal);
   REQUIRE(local.has_value());
   transport::testing::TestOperation read;
-  const transport::Copy copy{&*local, 0, &**found.value, 77, 1000};
+  const transport::CopyBlock copy{&*local, 0, &**found.value, 77, 1000};
   REQUIRE(link.a().endpoint().read(std::span(&copy, 1), read).ok());
   REQUIRE(link.until([&] { return read.done(); }));
   CHECK(std::equal(into.begin(), into.end(), memory.begin() + 77));

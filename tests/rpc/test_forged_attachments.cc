@@ -12,7 +12,7 @@ using namespace slime::rpc::testing;
 namespace {
 
 // Memory of the forger's, as a table lends it.
-wire::AttachmentTable table_of(const transport::MemoryRegion& region, std::uint64_t length) {
+wire::AttachmentTable table_of(const transport::DeviceRegion& region, std::uint64_t length) {
   wire::AttachmentTable table;
   table.lease = {7, 1};
   wire::AttachmentEntry& entry = table.entries.emplace_back();

@@ -37,7 +37,7 @@ Status outcome(Fixture& fixture, const std::function<Status(Operation&)>& post) 
 // Adds 1 to a number of the peer again and again, with a few atomics in flight, and keeps the old values.
 class Adder {
  public:
-  Adder(Fixture& fixture, int side, Endpoint& endpoint, const MemoryRegion& region, std::size_t offset)
+  Adder(Fixture& fixture, int side, Endpoint& endpoint, const DeviceRegion& region, std::size_t offset)
       : endpoint_(endpoint),
         results_(fixture.device(side), 8 * kDepth, Rights::kLocal, 1),
         remote_(share(endpoint, region)),
@@ -80,7 +80,7 @@ class Adder {
 // Adds 1 by compare_swap, which others may spoil: then again with the value that it told.
 class Swapper {
  public:
-  Swapper(Fixture& fixture, Endpoint& endpoint, const MemoryRegion& region)
+  Swapper(Fixture& fixture, Endpoint& endpoint, const DeviceRegion& region)
       : endpoint_(endpoint),
         result_(fixture.device(0), 8, Rights::kLocal, 1),
         remote_(share(endpoint, region)) {
@@ -234,8 +234,8 @@ CONFORMANCE("hundreds of atomics between reads and writes all end right") {
   set_number(number.bytes(), 0, 0);
   const RemoteRegion remote = share(c.a(), target.region);
   const RemoteRegion counter = share(c.a(), number.region);
-  const Copy reads[] = {{&local.region, 0, &remote, 0, kBlock}};
-  const Copy writes[] = {{&local.region, kBlock, &remote, kBlock, kBlock}};
+  const CopyBlock reads[] = {{&local.region, 0, &remote, 0, kBlock}};
+  const CopyBlock writes[] = {{&local.region, kBlock, &remote, kBlock, kBlock}};
   std::vector<TestOperation> operations(kCount);
   for (std::size_t i = 0; i < kCount; ++i) {
     if (i % 10 == 3)

@@ -45,8 +45,8 @@ struct Work {
   GuardedRegion local;
   GuardedRegion target;
   RemoteRegion remote;
-  Copy writes[1];
-  Copy reads[1];
+  CopyBlock writes[1];
+  CopyBlock reads[1];
   TestOperation operations[4];
 };
 
@@ -286,7 +286,7 @@ CONFORMANCE("what a stopped peer does later touches nothing of a region that was
   GuardedRegion at_a(fixture.device(0), 16 * kMiB, Rights::kReadWrite, 1);
   GuardedRegion at_b(fixture.device(1), 16 * kMiB, Rights::kLocal, 2);
   const RemoteRegion remote = share(c.b(), at_a.region);
-  const Copy copies[] = {{&at_b.region, 0, &remote, 0, 16 * kMiB}};
+  const CopyBlock copies[] = {{&at_b.region, 0, &remote, 0, 16 * kMiB}};
   // The first bytes tell: comparing all of them takes longer than the peers may be silent.
   const Bytes begin = at_a.bytes().first(64);
   const ByteVector before(begin.begin(), begin.end());
@@ -312,7 +312,7 @@ CONFORMANCE("more operations than the limit are refused, and taken after on_read
   GuardedRegion local(fixture.device(0), 64, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 64, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&local.region, 0, &remote, 0, 64}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 64}};
   std::vector<std::unique_ptr<TestOperation>> operations;
   Status refusal;
   while (refusal.ok() && operations.size() <= limits::kMaxOperations) {
@@ -355,7 +355,7 @@ CONFORMANCE("room for operations is told although no credit is left") {
   GuardedRegion local(fixture.device(0), 64, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 64, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&local.region, 0, &remote, 0, 64}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 64}};
   const int before = c.receiver_a.ready;
   post([&](TestOperation& o) { return c.a().write(copies, o); });
   REQUIRE(fixture.until([&] { return c.receiver_a.ready > before; }));

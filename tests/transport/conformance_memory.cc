@@ -25,7 +25,7 @@ CONFORMANCE("a write moves exactly the named bytes, with different offsets on bo
   CHECK(remote.length_bytes() == 1'200'000);
   ByteVector expected = target.copy();
   std::copy_n(source.bytes().begin() + 12'345, 700'001, expected.begin() + 499'999);
-  const Copy copies[] = {{&source.region, 12'345, &remote, 499'999, 700'001}};
+  const CopyBlock copies[] = {{&source.region, 12'345, &remote, 499'999, 700'001}};
   const ByteVector source_before = source.copy();
   TestOperation operation;
   REQUIRE(c.a().write(copies, operation).ok());
@@ -42,7 +42,7 @@ CONFORMANCE("a read moves exactly the named bytes, with different offsets on bot
   const RemoteRegion remote = share(c.a(), target.region);
   ByteVector expected = local.copy();
   std::copy_n(target.bytes().begin() + 499'999, 700'001, expected.begin() + 12'345);
-  const Copy copies[] = {{&local.region, 12'345, &remote, 499'999, 700'001}};
+  const CopyBlock copies[] = {{&local.region, 12'345, &remote, 499'999, 700'001}};
   const ByteVector target_before = target.copy();
   TestOperation operation;
   REQUIRE(c.a().read(copies, operation).ok());
@@ -62,13 +62,13 @@ CONFORMANCE("memory of huge pages is read and written like any other, up to its 
     REQUIRE_MESSAGE(region.has_value(), region.status().to_string());
     return std::move(*region);
   };
-  MemoryRegion source = allocate(0, Rights::kLocal);
-  MemoryRegion target = allocate(1, Rights::kReadWrite);
+  DeviceRegion source = allocate(0, Rights::kLocal);
+  DeviceRegion target = allocate(1, Rights::kReadWrite);
   REQUIRE(target.length_bytes() == length);
   const RemoteRegion remote = share(c.a(), target);
   Rng(1).fill(source.bytes());
   const ByteVector sent(source.bytes().begin(), source.bytes().end());
-  const Copy whole[] = {{&source, 0, &remote, 0, length}};
+  const CopyBlock whole[] = {{&source, 0, &remote, 0, length}};
   TestOperation writing;
   REQUIRE(c.a().write(whole, writing).ok());
   REQUIRE(fixture.until([&] { return writing.done(); }));
@@ -81,7 +81,7 @@ CONFORMANCE("memory of huge pages is read and written like any other, up to its 
   CHECK(reading.last.to_string() == "ok");
   CHECK(same(source.bytes(), sent));
   // The rest of the last page is outside the region.
-  const Copy beyond[] = {{&source, 0, &remote, 1, length}};
+  const CopyBlock beyond[] = {{&source, 0, &remote, 1, length}};
   TestOperation refused;
   CHECK(c.a().read(beyond, refused).code() == Code::kInvalidArgument);
   CHECK(target.close().ok());
@@ -95,7 +95,7 @@ CONFORMANCE("a batch of a thousand scattered blocks is one operation") {
   GuardedRegion target(fixture.device(1), 2 * kBlocks * kBlock, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
   ByteVector expected = target.copy();
-  std::vector<Copy> copies;
+  std::vector<CopyBlock> copies;
   for (std::size_t i = 0; i < kBlocks; ++i) {
     const std::size_t from = (i * 7 % kBlocks) * kBlock;
     const std::size_t to = (kBlocks - 1 - i) * 2 * kBlock + 3;
@@ -118,7 +118,7 @@ CONFORMANCE("a batch of a thousand scattered blocks is one operation") {
   CHECK(reading.last.ok());
   CHECK(reading.completions == 1);
   // Every block is written from a different place, so what was not named stays zero.
-  for (const Copy& copy : copies) {
+  for (const CopyBlock& copy : copies) {
     const auto offset = static_cast<std::ptrdiff_t>(copy.local_offset);
     CHECK(std::equal(local.bytes().begin() + offset,
                      local.bytes().begin() + offset + static_cast<std::ptrdiff_t>(copy.length_bytes),
@@ -134,7 +134,7 @@ CONFORMANCE("zero-length blocks do nothing, an empty batch is refused") {
   GuardedRegion target(fixture.device(1), 100, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
   const ByteVector before = target.copy();
-  const Copy nothing[] = {{&local.region, 100, &remote, 100, 0}, {&local.region, 0, &remote, 50, 0}};
+  const CopyBlock nothing[] = {{&local.region, 100, &remote, 100, 0}, {&local.region, 0, &remote, 50, 0}};
   TestOperation writing;
   TestOperation reading;
   REQUIRE(c.a().write(nothing, writing).ok());
@@ -157,19 +157,19 @@ CONFORMANCE("bounds and rights are checked before anything is posted, and only t
   const RemoteRegion read_only = share(c.a(), readable.region);
   const RemoteRegion write_only = share(c.a(), writable.region);
   constexpr std::uint64_t kHuge = std::numeric_limits<std::uint64_t>::max();
-  const Copy bad[] = {
+  const CopyBlock bad[] = {
       {&local.region, 0, &write_only, 1, 1000},      {&local.region, 1, &write_only, 0, 1000},
       {&local.region, 0, &write_only, 1001, 0},      {&local.region, 0, &write_only, kHuge, 2},
       {&local.region, kHuge - 1, &write_only, 0, 4}, {&local.region, 4, &write_only, 4, kHuge - 2}};
   TestOperation operation;
-  for (const Copy& copy : bad) {
-    const Copy batch[] = {{&local.region, 0, &write_only, 0, 8}, copy};
+  for (const CopyBlock& copy : bad) {
+    const CopyBlock batch[] = {{&local.region, 0, &write_only, 0, 8}, copy};
     CHECK(c.a().write(batch, operation).code() == Code::kInvalidArgument);
     CHECK_FALSE(operation.posted());
   }
-  const Copy to_read_only[] = {{&local.region, 0, &read_only, 0, 8}};
+  const CopyBlock to_read_only[] = {{&local.region, 0, &read_only, 0, 8}};
   CHECK(c.a().write(to_read_only, operation).code() == Code::kPermissionDenied);
-  const Copy from_write_only[] = {{&local.region, 0, &write_only, 0, 8}};
+  const CopyBlock from_write_only[] = {{&local.region, 0, &write_only, 0, 8}};
   CHECK(c.a().read(from_write_only, operation).code() == Code::kPermissionDenied);
   fixture.settle();
   CHECK(operation.completions == 0);
@@ -185,11 +185,11 @@ CONFORMANCE("a region of another connection is refused with aborted") {
   GuardedRegion local(fixture.device(0), 100, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 100, Rights::kReadWrite, 2);
   const RemoteRegion of_first = share(first.a(), target.region);
-  const Copy copies[] = {{&local.region, 0, &of_first, 0, 100}};
+  const CopyBlock copies[] = {{&local.region, 0, &of_first, 0, 100}};
   TestOperation operation;
   CHECK(second.a().write(copies, operation).code() == Code::kAborted);
   const RemoteRegion none;
-  const Copy empty[] = {{&local.region, 0, &none, 0, 0}};
+  const CopyBlock empty[] = {{&local.region, 0, &none, 0, 0}};
   CHECK(second.a().read(empty, operation).code() == Code::kAborted);
 }
 
@@ -215,7 +215,7 @@ CONFORMANCE("the target refuses forged descriptors, and its memory stays untouch
     const auto remote = c.a().import_region(forged[i]);
     if (!remote) continue;
     const std::uint64_t length = i == 3 ? 8192 : 4096;
-    const Copy copies[] = {{&local.region, 0, &*remote, 0, length}};
+    const CopyBlock copies[] = {{&local.region, 0, &*remote, 0, length}};
     if (i != 4) {
       const ByteVector before = local.copy();
       TestOperation reading;
@@ -229,7 +229,7 @@ CONFORMANCE("the target refuses forged descriptors, and its memory stays untouch
     writable.rights = Rights::kReadWrite;
     const auto target_region = again.a().import_region(writable);
     REQUIRE(target_region.has_value());
-    const Copy writes[] = {{&local.region, 0, &*target_region, 0, length}};
+    const CopyBlock writes[] = {{&local.region, 0, &*target_region, 0, length}};
     TestOperation writing;
     REQUIRE(again.a().write(writes, writing).ok());
     REQUIRE(fixture.until([&] { return writing.done(); }));
@@ -244,7 +244,7 @@ CONFORMANCE("no byte lands after the target closed the region, in the middle of 
   GuardedRegion source(fixture.device(0), 16 * kMiB, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 16 * kMiB, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&source.region, 0, &remote, 0, 16 * kMiB}};
+  const CopyBlock copies[] = {{&source.region, 0, &remote, 0, 16 * kMiB}};
   const ByteVector before = target.copy();
   TestOperation operation;
   REQUIRE(c.a().write(copies, operation).ok());
@@ -268,7 +268,7 @@ CONFORMANCE("a read ends with an error when the target closes the region in the 
   GuardedRegion local(fixture.device(0), 16 * kMiB, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 16 * kMiB, Rights::kRemoteRead, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&local.region, 0, &remote, 0, 16 * kMiB}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 16 * kMiB}};
   const ByteVector before = local.copy();
   TestOperation operation;
   REQUIRE(c.a().read(copies, operation).ok());
@@ -293,7 +293,7 @@ CONFORMANCE("closing a region that our own operation uses ends that operation, a
   GuardedRegion local(fixture.device(0), 16 * kMiB, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 16 * kMiB, Rights::kRemoteRead, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&local.region, 0, &remote, 0, 16 * kMiB}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 16 * kMiB}};
   TestOperation operation;
   REQUIRE(c.a().read(copies, operation).ok());
   local.region.close(Nanos::zero()).ignore();
@@ -311,7 +311,7 @@ CONFORMANCE("a closed region cannot be named any more, and closing twice is fine
   const RemoteRegion remote = share(c.a(), target.region);
   CHECK(target.region.close().ok());
   CHECK(target.region.close().ok());
-  const Copy copies[] = {{&local.region, 0, &remote, 0, 100}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 100}};
   TestOperation operation;
   REQUIRE(c.a().write(copies, operation).ok());
   REQUIRE(fixture.until([&] { return operation.done(); }));
@@ -333,7 +333,7 @@ CONFORMANCE("memory that the device allocated is zeroed, page aligned and usable
   CHECK(target->memory_fd() >= 0);
   GuardedRegion local(fixture.device(0), kMiB, Rights::kLocal, 1);
   const RemoteRegion remote = share(c.a(), *target);
-  const Copy copies[] = {{&local.region, 0, &remote, 2 * kMiB + 5, kMiB}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 2 * kMiB + 5, kMiB}};
   TestOperation operation;
   REQUIRE(c.a().write(copies, operation).ok());
   REQUIRE(fixture.until([&] { return operation.done(); }));
@@ -361,10 +361,10 @@ CONFORMANCE("reads and writes of both sides at once end right") {
   const RemoteRegion at_b = share(c.a(), local_b.region);
   const RemoteRegion at_a = share(c.b(), local_a.region);
   // Each side's first MiB is the source of everything; the rest are four separate targets.
-  const Copy a_writes[] = {{&local_a.region, 0, &at_b, kMiB, kMiB}};
-  const Copy b_writes[] = {{&local_b.region, 0, &at_a, kMiB, kMiB}};
-  const Copy a_reads[] = {{&local_a.region, 2 * kMiB, &at_b, 0, kMiB}};
-  const Copy b_reads[] = {{&local_b.region, 2 * kMiB, &at_a, 0, kMiB}};
+  const CopyBlock a_writes[] = {{&local_a.region, 0, &at_b, kMiB, kMiB}};
+  const CopyBlock b_writes[] = {{&local_b.region, 0, &at_a, kMiB, kMiB}};
+  const CopyBlock a_reads[] = {{&local_a.region, 2 * kMiB, &at_b, 0, kMiB}};
+  const CopyBlock b_reads[] = {{&local_b.region, 2 * kMiB, &at_a, 0, kMiB}};
   TestOperation operations[4];
   REQUIRE(c.a().write(a_writes, operations[0]).ok());
   REQUIRE(c.b().write(b_writes, operations[1]).ok());

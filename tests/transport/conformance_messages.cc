@@ -260,11 +260,11 @@ CONFORMANCE("a notification arrives once, after all bytes of its batch") {
   GuardedRegion source(fixture.device(0), 3 << 20, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 3 << 20, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy copies[] = {{&source.region, 100, &remote, 2'000'000, 1'000'000},
-                         {&source.region, 1'500'000, &remote, 17, 1'200'000},
-                         {&source.region, 5, &remote, 1'999'990, 0}};
+  const CopyBlock copies[] = {{&source.region, 100, &remote, 2'000'000, 1'000'000},
+                              {&source.region, 1'500'000, &remote, 17, 1'200'000},
+                              {&source.region, 5, &remote, 1'999'990, 0}};
   ByteVector expected = target.copy();
-  for (const Copy& copy : copies) {
+  for (const CopyBlock& copy : copies) {
     std::copy_n(source.bytes().begin() + static_cast<std::ptrdiff_t>(copy.local_offset), copy.length_bytes,
                 expected.begin() + static_cast<std::ptrdiff_t>(copy.remote_offset));
   }
@@ -352,8 +352,8 @@ CONFORMANCE("a message marked after_writes follows the writes and reads posted b
   GuardedRegion local(fixture.device(0), 4 << 20, Rights::kLocal, 1);
   GuardedRegion target(fixture.device(1), 4 << 20, Rights::kReadWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  const Copy read[] = {{&local.region, 0, &remote, 0, 1 << 20}};
-  const Copy write[] = {{&local.region, 1 << 20, &remote, 1 << 20, 3 << 20}};
+  const CopyBlock read[] = {{&local.region, 0, &remote, 0, 1 << 20}};
+  const CopyBlock write[] = {{&local.region, 1 << 20, &remote, 1 << 20, 3 << 20}};
   TestOperation reading;
   TestOperation writing;
   TestOperation sending;

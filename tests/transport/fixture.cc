@@ -54,7 +54,7 @@ ByteVector random_data(std::size_t size, std::uint64_t seed) {
   return out;
 }
 
-RemoteRegion share(Endpoint& user, const MemoryRegion& region) {
+RemoteRegion share(Endpoint& user, const DeviceRegion& region) {
   auto imported = user.import_region(region.describe());
   REQUIRE_MESSAGE(imported.has_value(), imported.status().to_string());
   return *imported;

@@ -137,7 +137,7 @@ class GuardedRegion {
  public:
   GuardedRegion(Device& device, std::size_t bytes, Rights rights, std::uint64_t seed);
   ~GuardedRegion();  // checks the guards
-  MemoryRegion region;
+  DeviceRegion region;
   [[nodiscard]] MutableBytes bytes() {
     return {memory_.empty() ? region.data() : memory_.data() + kGuard, size_};
   }
@@ -162,7 +162,7 @@ class AllocatedMemory {
 
 ByteVector random_data(std::size_t size, std::uint64_t seed);
 // Binds what side `owner`'s region describes to the other side's endpoint.
-RemoteRegion share(Endpoint& user, const MemoryRegion& region);
+RemoteRegion share(Endpoint& user, const DeviceRegion& region);
 Status send(Endpoint& endpoint, Bytes bytes, Operation& operation, SendOptions options = {});
 
 // One promise as a test. Collected by CONFORMANCE, run by run_conformance on every provider.

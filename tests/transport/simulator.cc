@@ -76,7 +76,7 @@ void Simulation::register_memory(int side, std::size_t index) {
   const Rights rights = index + 1 == kRegions ? Rights::kRemoteRead : Rights::kReadWrite;
   auto region = process(side).host->device().register_memory(memory.data(), memory_bytes_, rights);
   if (!region) return fail(str("register_memory: ", region.error().to_string()));
-  memory.region = std::make_unique<MemoryRegion>(std::move(*region));
+  memory.region = std::make_unique<DeviceRegion>(std::move(*region));
   ++memory.registrations;
 }
 

@@ -43,7 +43,7 @@ class Simulation {
     ByteVector model;           // without
     std::vector<Work*> writer;  // of each cell
     std::vector<int> readers;
-    std::unique_ptr<MemoryRegion> region;  // null: closed
+    std::unique_ptr<DeviceRegion> region;  // null: closed
     std::uint32_t registrations = 0;
     bool closing = false;  // inside close(): peers are refused already, and the loop runs meanwhile
     [[nodiscard]] std::byte* data() { return actual.data() + kGuard; }
@@ -53,7 +53,7 @@ class Simulation {
     ByteVector actual;     // with guards on both sides
     std::size_t base = 0;  // of the first number in `actual`
     std::size_t count = 0;
-    std::unique_ptr<MemoryRegion> region;  // null: closed
+    std::unique_ptr<DeviceRegion> region;  // null: closed
     [[nodiscard]] std::uint64_t at(std::size_t i) const;
   };
   // What the atomics on one number may do. The k-th adds, or swaps in, the bit 2k: so the number tells which
@@ -100,7 +100,7 @@ class Simulation {
     std::vector<Work*> before;  // one-sided work posted before a message marked after_writes
     std::vector<AtomicWork*> atomics_before;
     std::vector<Block> blocks;
-    std::vector<Copy> copies;
+    std::vector<CopyBlock> copies;
     std::vector<std::unique_ptr<RemoteRegion>> remotes;
   };
   // A posted fetch_add or compare_swap.
@@ -195,7 +195,7 @@ class Simulation {
   std::size_t memory_bytes_;
   sim::SimFabric fabric_;
   std::array<Process, 2> processes_;
-  std::vector<std::unique_ptr<MemoryRegion>> retired_;  // operations may still name them
+  std::vector<std::unique_ptr<DeviceRegion>> retired_;  // operations may still name them
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Work>> works_;
   std::vector<std::unique_ptr<AtomicWork>> atomics_;

@@ -40,7 +40,7 @@ void Simulation::register_numbers(int side) {
   auto region = p.host->device().register_memory(p.numbers.actual.data() + p.numbers.base,
                                                  8 * p.numbers.count, Rights::kReadWrite);
   if (!region) return fail(str("register_memory: ", region.error().to_string()));
-  p.numbers.region = std::make_unique<MemoryRegion>(std::move(*region));
+  p.numbers.region = std::make_unique<DeviceRegion>(std::move(*region));
 }
 
 void Simulation::register_results(int side) {
@@ -48,7 +48,7 @@ void Simulation::register_results(int side) {
   auto region = p.host->device().register_memory(p.results.actual.data() + p.results.base,
                                                  8 * p.results.count, Rights::kLocal);
   if (!region) return fail(str("register_memory: ", region.error().to_string()));
-  p.results.region = std::make_unique<MemoryRegion>(std::move(*region));
+  p.results.region = std::make_unique<DeviceRegion>(std::move(*region));
 }
 
 // What an atomic has not done when close() returns, it does not do any more.

@@ -15,7 +15,7 @@ constexpr std::uint64_t kEndpoint = 7;
 const int kOurDevice = 0;
 const int kOtherDevice = 0;
 
-class PlainRegion final : public MemoryRegion::Impl {
+class PlainRegion final : public DeviceRegion::Impl {
  public:
   PlainRegion(const void* at, std::span<std::byte> bytes) {
     device = at;
@@ -32,10 +32,10 @@ class PlainRegion final : public MemoryRegion::Impl {
 
 struct Side {
   explicit Side(const void* device = &kOurDevice)
-      : impl(new PlainRegion(device, memory)), region(std::unique_ptr<MemoryRegion::Impl>(impl)) {}
+      : impl(new PlainRegion(device, memory)), region(std::unique_ptr<DeviceRegion::Impl>(impl)) {}
   std::array<std::byte, 64> memory{};
   PlainRegion* impl;
-  MemoryRegion region;
+  DeviceRegion region;
 };
 
 RegionDescriptor descriptor(Rights rights = Rights::kReadWrite) {
@@ -48,7 +48,7 @@ RegionDescriptor descriptor(Rights rights = Rights::kReadWrite) {
 
 PostChecks checks() { return {&kOurDevice, kEndpoint, "peer"}; }
 
-Code code_of(const Copy& copy, Rights need = Rights::kRemoteWrite) {
+Code code_of(const CopyBlock& copy, Rights need = Rights::kRemoteWrite) {
   return checks().copies({&copy, 1}, need).code();
 }
 
@@ -72,8 +72,9 @@ TEST_CASE("every copy of a batch is checked") {
   Side first;
   Side second;
   const RemoteRegion remote(descriptor(), {}, kEndpoint);
-  std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8}, Copy{&first.region, 8, &remote, 8, 8},
-                            Copy{&second.region, 0, &remote, 16, 8}};
+  std::array<CopyBlock, 3> batch{CopyBlock{&first.region, 0, &remote, 0, 8},
+                                 CopyBlock{&first.region, 8, &remote, 8, 8},
+                                 CopyBlock{&second.region, 0, &remote, 16, 8}};
   CHECK(checks().copies(batch, Rights::kRemoteWrite).ok());
   second.impl->counted.revoke();
   CHECK(checks().copies(batch, Rights::kRemoteWrite).code() == Code::kInvalidArgument);
@@ -84,9 +85,9 @@ TEST_CASE("a run of copies uses its region once, and a batch that is refused use
   Side first;
   Side second;
   const RemoteRegion remote(descriptor(), {}, kEndpoint);
-  const std::array<Copy, 3> batch{Copy{&first.region, 0, &remote, 0, 8},
-                                  Copy{&first.region, 8, &remote, 8, 8},
-                                  Copy{&second.region, 0, &remote, 16, 8}};
+  const std::array<CopyBlock, 3> batch{CopyBlock{&first.region, 0, &remote, 0, 8},
+                                       CopyBlock{&first.region, 8, &remote, 8, 8},
+                                       CopyBlock{&second.region, 0, &remote, 16, 8}};
   CHECK(PostChecks::add_uses(batch));
   CHECK_FALSE(first.impl->counted.unused());
   CHECK(PostChecks::use(batch, &second.impl->counted));

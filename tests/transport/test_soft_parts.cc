@@ -55,7 +55,7 @@ TEST_CASE("a barrier is passed once the writes before it are staged and the requ
 }
 
 TEST_CASE("an operation goes on at its next copy that has bytes") {
-  const std::array<Copy, 3> copies{Copy{}, Copy{nullptr, 0, nullptr, 0, 8}, Copy{}};
+  const std::array<CopyBlock, 3> copies{CopyBlock{}, CopyBlock{nullptr, 0, nullptr, 0, 8}, CopyBlock{}};
   OneSided read(Kind::kRead, copies);
   CHECK_FALSE(read.skip_empty());
   CHECK(read.next_copy == 1);
@@ -75,7 +75,7 @@ TEST_CASE("what the peer refuses says why") {
   write.failure = Code::kUnimplemented;
   CHECK(refused_by_peer(write, "peer").code() == Code::kUnavailable);
   OneSided atomic(Kind::kFetchAdd);
-  atomic.number = Copy{nullptr, 0, nullptr, 4, 8};
+  atomic.number = CopyBlock{nullptr, 0, nullptr, 4, 8};
   atomic.failure = Code::kInvalidArgument;
   CHECK(refused_by_peer(atomic, "peer").text().find("multiple of 8") != std::string::npos);
 }

@@ -16,7 +16,7 @@ constexpr std::size_t kMiB = 1 << 20;
 std::vector<int> flags_of(Scripted& s, std::size_t count, std::uint64_t bytes) {
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
   std::deque<TestOperation> writing(count);
-  const Copy copy{&local.region, 0, &s.remote, 0, bytes};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, bytes};
   for (TestOperation& operation : writing) REQUIRE(s.endpoint->write({&copy, 1}, operation).ok());
   std::vector<int> flags;
   for (const FrameHeader& header : sent_by(s)) {
@@ -31,7 +31,7 @@ std::vector<int> flags_of(Scripted& s, std::size_t count, std::uint64_t bytes) {
 }
 
 // A write of the peer into `region`.
-ByteVector write_frame(const MemoryRegion& region, std::uint64_t operation, std::uint8_t flags) {
+ByteVector write_frame(const DeviceRegion& region, std::uint64_t operation, std::uint8_t flags) {
   FrameHeader header{.type = FrameType::kWrite};
   header.payload_bytes = 16;
   header.flags = flags;

@@ -43,7 +43,7 @@ class ScriptMemory final : public PeerMemory {
 Bytes bytes_of(const std::vector<FetchBlock>& blocks) { return std::as_bytes(std::span(blocks)); }
 
 // What the peer sends to have blocks of its memory written into `region`.
-ByteVector fetch_frame(const MemoryRegion& region, std::uint64_t operation,
+ByteVector fetch_frame(const DeviceRegion& region, std::uint64_t operation,
                        const std::vector<FetchBlock>& blocks, bool last = true) {
   FrameHeader header{.type = FrameType::kFetch};
   header.payload_bytes = static_cast<std::uint32_t>(blocks.size() * sizeof(FetchBlock));
@@ -60,9 +60,9 @@ TEST_CASE("a long write sends these bytes, and a short one its own") {
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 16, &s.remote, 0x18, 0x8000},
-                         {&local.region, 0, &s.remote, 0, 0},
-                         {&local.region, 0x9000, &s.remote, 0x9abc, 0x100}};
+  const CopyBlock copies[] = {{&local.region, 16, &s.remote, 0x18, 0x8000},
+                              {&local.region, 0, &s.remote, 0, 0},
+                              {&local.region, 0x9000, &s.remote, 0x9abc, 0x100}};
   TestOperation writing;
   REQUIRE(s.endpoint->write(copies, writing).ok());
   s.turns();
@@ -88,7 +88,7 @@ TEST_CASE("a long write sends these bytes, and a short one its own") {
   s.turns();
   CHECK(writing.last.to_string() == "ok");
 
-  const Copy few[] = {{&local.region, 0, &s.remote, 0, limits::kFetchLeastBytes - 1}};
+  const CopyBlock few[] = {{&local.region, 0, &s.remote, 0, limits::kFetchLeastBytes - 1}};
   TestOperation shorter;
   REQUIRE(s.endpoint->write(few, shorter).ok());
   const auto headers = sent_by(s);
@@ -102,7 +102,7 @@ TEST_CASE(
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, 3 * kMiB, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 3 * kMiB}};
+  const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 3 * kMiB}};
   TestOperation writing;
   REQUIRE(s.endpoint->write_with_imm(copies, 5, writing).ok());
   std::uint64_t asked = sent_by(s).size() * limits::kChunkBytes;
@@ -133,7 +133,7 @@ TEST_CASE("what the peer has dealt with is progress, for a write with a stall bo
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, 3 * kMiB, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 3 * kMiB}};
+  const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 3 * kMiB}};
   TestOperation writing;
   writing.stall = std::chrono::seconds(1);
   REQUIRE(s.endpoint->write(copies, writing).ok());
@@ -156,7 +156,7 @@ TEST_CASE("many blocks are asked for with few frames, and short ones bring their
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  std::vector<Copy> copies;
+  std::vector<CopyBlock> copies;
   for (std::size_t i = 0; i < 200; ++i)
     copies.push_back({&local.region, (i * 7 % 200) * 5000, &s.remote, i * 6000, 5000});
   TestOperation writing;
@@ -165,15 +165,15 @@ TEST_CASE("many blocks are asked for with few frames, and short ones bring their
   CHECK(headers.size() == 4);
   CHECK(headers.back().type == FrameType::kFetch);
   CHECK(headers.back().flags == soft::kFlagLast);
-  std::vector<Copy> short_copies = copies;
-  for (Copy& copy : short_copies) copy.length_bytes = 1000;
+  std::vector<CopyBlock> short_copies = copies;
+  for (CopyBlock& copy : short_copies) copy.length_bytes = 1000;
   TestOperation shorter;
   REQUIRE(s.endpoint->write(short_copies, shorter).ok());
   CHECK(sent_by(s).front().type == FrameType::kWrite);
   // Unless they lie one behind the other.
   Scripted again(&memory);
   GuardedRegion other(again.device, kMiB, Rights::kLocal, 1);
-  std::vector<Copy> in_a_row;
+  std::vector<CopyBlock> in_a_row;
   for (std::size_t i = 0; i < 1000; ++i)
     in_a_row.push_back({&other.region, 1000 * i, &again.remote, 5 + 1000 * i, 1000});
   TestOperation adjacent;
@@ -191,7 +191,7 @@ TEST_CASE(
     memory.known = PeerMemory::Known::kOpen;
     Scripted s(&memory);
     GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-    const Copy copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
+    const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
     TestOperation writing;
     REQUIRE(s.endpoint->write(copies, writing).ok());
     CHECK(sent_by(s).empty());
@@ -332,7 +332,7 @@ TEST_CASE("a write that the peer was refused by its kernel fails, and the next o
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
+  const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
   TestOperation refused;
   REQUIRE(s.endpoint->write(copies, refused).ok());
   auto headers = sent_by(s);
@@ -355,7 +355,7 @@ TEST_CASE("a write that waited for its turn when the kernel refused the one befo
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy all[] = {{&local.region, 0, &s.remote, 0, kMiB}};
+  const CopyBlock all[] = {{&local.region, 0, &s.remote, 0, kMiB}};
   TestOperation refused;
   TestOperation waiting;
   REQUIRE(s.endpoint->write(all, refused).ok());
@@ -432,7 +432,7 @@ TEST_CASE("fetches and their answers that cannot be break the connection as corr
   for (const FrameHeader& header : answers) {
     Scripted s(&memory);
     GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-    const Copy copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
+    const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
     TestOperation writing;
     REQUIRE(s.endpoint->write(copies, writing).ok());
     s.turns();
@@ -447,7 +447,7 @@ TEST_CASE("before the memory of an operation is given back no fetch counts any m
   ScriptMemory memory;
   Scripted s(&memory);
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
+  const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 100'000}};
   TestOperation writing;
   writing.hook = [&] { CHECK(memory.withdrawn); };
   REQUIRE(s.endpoint->write(copies, writing).ok());

@@ -139,7 +139,7 @@ TEST_CASE("answers that do not fit what was asked break the connection as corrup
     GuardedRegion other(s.device, 8, Rights::kLocal, 2);
     TestOperation adding;
     TestOperation reading;
-    const Copy copies[] = {{&other.region, 0, &s.remote, 0, 8}};
+    const CopyBlock copies[] = {{&other.region, 0, &s.remote, 0, 8}};
     REQUIRE(s.endpoint->fetch_add({&local.region, 0, &s.remote, 0}, 1, adding).ok());
     REQUIRE(s.endpoint->read(copies, reading).ok());
     s.turns();
@@ -157,7 +157,7 @@ TEST_CASE("answers that do not fit what was asked break the connection as corrup
 TEST_CASE("an atomic's answer does not end a read") {
   Scripted s;
   GuardedRegion local(s.device, 8, Rights::kLocal, 1);
-  const Copy copies[] = {{&local.region, 0, &s.remote, 0, 8}};
+  const CopyBlock copies[] = {{&local.region, 0, &s.remote, 0, 8}};
   TestOperation reading;
   REQUIRE(s.endpoint->read(copies, reading).ok());
   s.turns();

@@ -248,7 +248,7 @@ TEST_CASE("a stopped peer whose sockets are full is gone after the outage tolera
   REQUIRE(line.round_trip());
   fixture->freeze_b(line.c.pair);
   const TimePoint began = steady_clock().now();
-  const Copy copy{&here.region, 0, &remote, 0, kBytes};
+  const CopyBlock copy{&here.region, 0, &remote, 0, kBytes};
   REQUIRE(line.c.a().write(std::span(&copy, 1), write).ok());
   check_end(line, outage, began);
   CHECK(write.last.code() == Code::kUnavailable);

@@ -84,7 +84,7 @@ struct Client final : TcpHost, Receiver {
       Timed& operation = operations.emplace_back();
       operation.deadline = deadline;
       const Bytes message[] = {local.bytes().first(endpoint->max_message_bytes())};
-      const std::span<const Copy> copies(&copy, 1);
+      const std::span<const CopyBlock> copies(&copy, 1);
       const Status posted = kind == Kind::kWrite  ? endpoint->write(copies, operation)
                             : kind == Kind::kRead ? endpoint->read(copies, operation)
                                                   : endpoint->send(message, operation);
@@ -114,9 +114,9 @@ struct Client final : TcpHost, Receiver {
 
   test::Process peer;
   std::unique_ptr<Endpoint> endpoint;
-  MemoryRegion local;
+  DeviceRegion local;
   RemoteRegion remote;
-  Copy copy;
+  CopyBlock copy;
   std::deque<Timed> operations;
   std::unique_ptr<Status> closed;
   TimePoint closed_when{};
@@ -310,7 +310,7 @@ struct Exporter final : TcpServer, Receiver {
   void on_closed(const Status& reason) noexcept override { closed = std::make_unique<Status>(reason); }
 
   ByteVector memory;
-  MemoryRegion region;
+  DeviceRegion region;
   ByteVector description;
   ByteWriter writer{description};
   Timed sending;

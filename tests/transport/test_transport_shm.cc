@@ -46,10 +46,10 @@ TEST_CASE(
       GuardedRegion local(fixture->device(initiator ? 0 : 1), 1 << 20, Rights::kLocal, 1);
       GuardedRegion target(fixture->device(initiator ? 1 : 0), 1 << 20, Rights::kReadWrite, 2);
       const RemoteRegion remote = share(user, target.region);
-      const Copy copies[] = {{&local.region, 0, &remote, 0, 1 << 20}};
-      const Copy few[] = {{&local.region, 0, &remote, 0, 64}};
+      const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 1 << 20}};
+      const CopyBlock few[] = {{&local.region, 0, &remote, 0, 64}};
       const EndpointCounters before = user.counters();
-      for (const auto& batch : {std::span<const Copy>(copies), std::span<const Copy>(few)}) {
+      for (const auto& batch : {std::span<const CopyBlock>(copies), std::span<const CopyBlock>(few)}) {
         TestOperation writing;
         TestOperation notifying;
         TestOperation reading;
@@ -84,7 +84,7 @@ TEST_CASE(
 
 // Reads and writes in turns, each posted by the end of the one before it.
 struct Turns final : Operation {
-  Turns(Endpoint& over, const Copy& copy) : endpoint(over), copies{copy} {}
+  Turns(Endpoint& over, const CopyBlock& copy) : endpoint(over), copies{copy} {}
   void next() {
     REQUIRE((left % 2 == 0 ? endpoint.write(copies, *this) : endpoint.read(copies, *this)).ok());
   }
@@ -93,7 +93,7 @@ struct Turns final : Operation {
     if (--left > 0) next();
   }
   Endpoint& endpoint;
-  const Copy copies[1];
+  const CopyBlock copies[1];
   int left = 0;
   int failed = 0;
 };
@@ -152,18 +152,18 @@ TEST_CASE("several reads, or writes, are moved together, and one of memory that 
       REQUIRE(source.has_value());
       GuardedRegion target(fixture->device(writing ? 1 : 0), kBlocks * kBlock,
                            writing ? Rights::kRemoteWrite : Rights::kLocal, 1);
-      const MemoryRegion& local = writing ? *source : target.region;
+      const DeviceRegion& local = writing ? *source : target.region;
       const RemoteRegion remote = share(c.a(), writing ? target.region : *source);
       for (const bool whole : {true, false}) {
         CAPTURE(whole);
         if (!whole) take_away({memory + kMissing * kBlock, kBlock});
         std::fill(target.bytes().begin(), target.bytes().end(), std::byte{0});
-        std::vector<Copy> copies;
+        std::vector<CopyBlock> copies;
         for (std::size_t i = 0; i < kBlocks; ++i)
           copies.push_back({&local, i * kBlock, &remote, (kBlocks - 1 - i) * kBlock, kBlock});
         std::vector<TestOperation> operations(kBlocks);
         for (std::size_t i = 0; i < kBlocks; ++i) {
-          const std::span<const Copy> copy(&copies[i], 1);
+          const std::span<const CopyBlock> copy(&copies[i], 1);
           REQUIRE((writing ? c.a().write(copy, operations[i]) : c.a().read(copy, operations[i])).ok());
         }
         REQUIRE(fixture->until([&] {
@@ -199,7 +199,7 @@ TEST_CASE("of many writes the target tells which it has read before it reads the
   GuardedRegion source(fixture->device(0), kBlocks * kBlock, Rights::kLocal, 1);
   GuardedRegion target(fixture->device(1), kBlocks * kBlock, Rights::kRemoteWrite, 2);
   const RemoteRegion remote = share(c.a(), target.region);
-  std::vector<Copy> copies;
+  std::vector<CopyBlock> copies;
   for (std::size_t i = 0; i < kBlocks; ++i)
     copies.push_back({&source.region, i * kBlock, &remote, i * kBlock, kBlock});
   TestOperation first;  // both sides know by then how bytes get there
@@ -230,7 +230,7 @@ TEST_CASE("memory that is registered to be read once comes over the rings, and n
                                                  MemoryKind::kHost, Use::kOnce);
   REQUIRE(once.has_value());
   const RemoteRegion remote = share(c.a(), *once);
-  const Copy copies[] = {{&local.region, 0, &remote, 0, source.size()}};
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, source.size()}};
   TestOperation read;
   REQUIRE(c.a().read(copies, read).ok());
   REQUIRE(fixture->until([&] { return read.done(); }));
@@ -255,8 +255,8 @@ TEST_CASE("a write of memory that is not there any more fails alone, and the nex
     REQUIRE(source.has_value());
     GuardedRegion target(fixture->device(1), 2 * kBlock, Rights::kReadWrite, 1);
     const RemoteRegion remote = share(c.a(), target.region);
-    const Copy all[] = {{&*source, 0, &remote, 0, 2 * kBlock}};
-    const Copy half[] = {{&*source, 0, &remote, 0, kBlock}};
+    const CopyBlock all[] = {{&*source, 0, &remote, 0, 2 * kBlock}};
+    const CopyBlock half[] = {{&*source, 0, &remote, 0, kBlock}};
     TestOperation first;
     REQUIRE(c.a().write(all, first).ok());
     REQUIRE(fixture->until([&] { return first.done(); }));

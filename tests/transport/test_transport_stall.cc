@@ -28,7 +28,9 @@ struct Stalling : Scripted {
       turns();
     }
   }
-  Status read(TestOperation& operation, const Copy& copy) { return endpoint->read({&copy, 1}, operation); }
+  Status read(TestOperation& operation, const CopyBlock& copy) {
+    return endpoint->read({&copy, 1}, operation);
+  }
   // What the peer answers to the oldest read.
   [[nodiscard]] ByteVector data(std::uint32_t bytes, std::uint64_t offset = 0) const {
     FrameHeader header{.type = FrameType::kReadData};
@@ -47,7 +49,7 @@ struct UnderWay {
   }
   Stalling s;
   GuardedRegion local{s.device, kMiB, Rights::kLocal, 1};
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
   TestOperation reading;
 };
 
@@ -87,7 +89,7 @@ TEST_CASE("a read whose bytes keep coming outlasts its stall bound, and the dead
 TEST_CASE("a write whose bytes the wire keeps taking outlasts its stall bound, and so does one behind it") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, kMiB};
   TestOperation first;
   TestOperation behind;
   first.stall = behind.stall = kStall;
@@ -121,7 +123,7 @@ TEST_CASE(
     "longer") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, kMiB};
   TestOperation writing;
   writing.stall = kStall;
   REQUIRE(s.endpoint->write({&copy, 1}, writing).ok());
@@ -178,7 +180,7 @@ TEST_CASE("a silent peer ends an operation after its stall bound, from the post 
 TEST_CASE("of a deadline and a stall bound the earlier one ends an operation") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
   TestOperation reading;
   reading.stall = kStall;
   SUBCASE("the deadline, although bytes come") {
@@ -205,7 +207,7 @@ TEST_CASE("of a deadline and a stall bound the earlier one ends an operation") {
 TEST_CASE("an operation that has not started ends alone, and others go on") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, kMiB};
   TestOperation patient;
   TestOperation waiting;
   waiting.stall = kStall;
@@ -229,13 +231,13 @@ TEST_CASE("an operation that has not started ends alone, and others go on") {
 TEST_CASE("a deadline without a stall bound holds, also after the end of an operation with an earlier one") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
   TestOperation reading;
   reading.deadline = s.clock.now() + seconds(5);
   REQUIRE(s.read(reading, copy).ok());
   s.turns();
   s.wire->room = 0;
-  const Copy large{&local.region, 0, &s.remote, 0, kMiB};
+  const CopyBlock large{&local.region, 0, &s.remote, 0, kMiB};
   TestOperation writing;
   writing.deadline = s.clock.now() + seconds(60);
   TestOperation waiting;
@@ -286,7 +288,7 @@ TEST_CASE("a pause of the machine does not count towards a stall") {
 TEST_CASE("a write whose bytes are acknowledged late in its first stall bound does not stall") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, kMiB};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, kMiB};
   TestOperation writing;
   writing.stall = kStall;
   s.wire->backlog = kMiB;
@@ -302,7 +304,7 @@ TEST_CASE("a write whose bytes are acknowledged late in its first stall bound do
 TEST_CASE("a peer's own reads and writes, and messages, are no progress of our operations") {
   Stalling s;
   GuardedRegion local(s.device, kMiB, Rights::kReadWrite, 1);
-  const Copy copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
+  const CopyBlock copy{&local.region, 0, &s.remote, 0, limits::kChunkBytes};
   TestOperation reading;
   reading.stall = kStall;
   REQUIRE(s.read(reading, copy).ok());
@@ -374,7 +376,7 @@ TEST_CASE("copies past the wire are progress") {
   const RegionDescriptor far{s.remote.id(), there.size(), s.remote.rights(), soft::pack_key(kKey)};
   const RemoteRegion remote = *s.endpoint->import_region(far);
   GuardedRegion local(s.device, 8 * kMiB, Rights::kLocal, 1);
-  const Copy copy{&local.region, 0, &remote, 0, 8 * kMiB};
+  const CopyBlock copy{&local.region, 0, &remote, 0, 8 * kMiB};
   TestOperation reading;
   reading.stall = kStall;
   REQUIRE(s.read(reading, copy).ok());

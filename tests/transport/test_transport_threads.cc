@@ -143,7 +143,7 @@ class Repeated : public Operation {
 
 class Writer final : public Repeated {
  public:
-  Writer(Worker& worker, const MemoryRegion& source, std::uint64_t target_offset)
+  Writer(Worker& worker, const DeviceRegion& source, std::uint64_t target_offset)
       : Repeated(worker), source_(source), target_offset_(target_offset) {}
 
  private:
@@ -151,22 +151,22 @@ class Writer final : public Repeated {
     copy_ = {&source_, 0, &target, target_offset_, source_.length_bytes()};
     endpoint.write(std::span(&copy_, 1), *this).ignore();
   }
-  const MemoryRegion& source_;
+  const DeviceRegion& source_;
   const std::uint64_t target_offset_;
-  Copy copy_;
+  CopyBlock copy_;
 };
 
 // Adds 1 to a number of the peer.
 class Adder final : public Repeated {
  public:
-  Adder(Worker& worker, const MemoryRegion& result, std::size_t place)
+  Adder(Worker& worker, const DeviceRegion& result, std::size_t place)
       : Repeated(worker), result_(result), place_(place) {}
 
  private:
   void post(Endpoint& endpoint, const RemoteRegion& target) override {
     SLIME_CHECK(endpoint.fetch_add({&result_, 8 * place_, &target, 0}, 1, *this).ok());
   }
-  const MemoryRegion& result_;
+  const DeviceRegion& result_;
   const std::size_t place_;
 };
 
@@ -292,7 +292,7 @@ TEST_CASE(
     REQUIRE(region.has_value());
     TestOperation operations[2];
     RemoteRegion remote;
-    Copy copies[2];
+    CopyBlock copies[2];
     a.loop->run([&] {
       auto imported = a.endpoint->import_region(target_region->describe());
       SLIME_CHECK(imported.has_value());

@@ -28,7 +28,7 @@ TEST_CASE("200 endpoints on one port of a real device work, each and together") 
 
   std::deque<TestOperation> operations;
   std::deque<RemoteRegion> remotes;
-  std::deque<Copy> copies;
+  std::deque<CopyBlock> copies;
   for (std::size_t i = 0; i < kEndpoints; ++i) {
     Connection& connection = connections[i];
     remotes.push_back(share(connection.a(), there.region));

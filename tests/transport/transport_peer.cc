@@ -84,7 +84,7 @@ class Server final : public Acceptor {
 
   Swallow swallow_;
   ByteVector memory_;
-  MemoryRegion region_;
+  DeviceRegion region_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::unique_ptr<Listener> listener_;
 };
@@ -112,7 +112,7 @@ class Hammer final : public Receiver {
         tell("over");
     }
     Hammer* hammer = nullptr;
-    Copy copy;
+    CopyBlock copy;
   };
 
   void on_message(Message message) noexcept override {
@@ -128,7 +128,7 @@ class Hammer final : public Receiver {
       tell("leak");
     const std::uint64_t blocks = remote_.length_bytes() / kBlockBytes;
     stroke.copy = {&region_, 0, &remote_, next_++ % blocks * kBlockBytes, kBlockBytes};
-    const std::span<const Copy> copies(&stroke.copy, 1);
+    const std::span<const CopyBlock> copies(&stroke.copy, 1);
     const Status posted = writes_ ? endpoint_->write(copies, stroke) : endpoint_->read(copies, stroke);
     if (!posted.ok() && ++refused_ == kInFlight) tell("over");
   }
@@ -137,7 +137,7 @@ class Hammer final : public Receiver {
   void on_closed(const Status&) noexcept override {}
 
   const bool writes_;
-  MemoryRegion region_;
+  DeviceRegion region_;
   RemoteRegion remote_;
   std::uint64_t next_ = 0;
   int refused_ = 0;

@@ -9,16 +9,16 @@ namespace slime::transport {
 
 Status PostChecks::region_closed() { return {Code::kInvalidArgument, "the local region is closed"}; }
 
-Status PostChecks::local(const Copy& copy) const {
-  const MemoryRegion::Impl& region = *copy.local->impl();
+Status PostChecks::local(const CopyBlock& copy) const {
+  const DeviceRegion::Impl& region = *copy.local->impl();
   if (region.device != device_)
     return {Code::kInvalidArgument, "the local region is registered with another device"};
   return region.uses->revoked() ? region_closed() : Status();
 }
 
-Status PostChecks::copies(std::span<const Copy> copies, Rights need) const {
-  const MemoryRegion* checked = nullptr;
-  for (const Copy& copy : copies) {
+Status PostChecks::copies(std::span<const CopyBlock> copies, Rights need) const {
+  const DeviceRegion* checked = nullptr;
+  for (const CopyBlock& copy : copies) {
     SLIME_TRY(check_copy(copy, need, endpoint_id_, peer_name_));
     if (copy.local != checked) SLIME_TRY(local(copy));
     checked = copy.local;
@@ -26,7 +26,7 @@ Status PostChecks::copies(std::span<const Copy> copies, Rights need) const {
   return {};
 }
 
-bool PostChecks::add_uses(std::span<const Copy> copies) {
+bool PostChecks::add_uses(std::span<const CopyBlock> copies) {
   for (std::size_t i = 0; i < copies.size(); ++i) {
     if (i > 0 && copies[i].local == copies[i - 1].local) continue;
     if (!copies[i].local->impl()->uses->add_use()) {
@@ -37,15 +37,15 @@ bool PostChecks::add_uses(std::span<const Copy> copies) {
   return true;
 }
 
-void PostChecks::drop_uses(std::span<const Copy> copies) {
+void PostChecks::drop_uses(std::span<const CopyBlock> copies) {
   for (std::size_t i = 0; i < copies.size(); ++i) {
     if (i > 0 && copies[i].local == copies[i - 1].local) continue;
     copies[i].local->impl()->uses->drop_use();
   }
 }
 
-bool PostChecks::use(std::span<const Copy> copies, const RegionUses* uses) {
-  for (const Copy& copy : copies) {
+bool PostChecks::use(std::span<const CopyBlock> copies, const RegionUses* uses) {
+  for (const CopyBlock& copy : copies) {
     if (copy.local->impl()->uses == uses) return true;
   }
   return false;

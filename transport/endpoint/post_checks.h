@@ -20,14 +20,14 @@ class PostChecks {
 
   // Returns OK if each copy names a local region of the device and a remote one of this endpoint,
   // within the bounds of both, and the peer allows `need`.
-  [[nodiscard]] Status copies(std::span<const Copy> copies, Rights need) const;
+  [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const;
 
   // Count the use of the copies' local regions by one operation. A run of copies with one region
   // counts once: batches mostly name few regions. add_uses() is false once a region was closed.
-  static bool add_uses(std::span<const Copy> copies);
-  static void drop_uses(std::span<const Copy> copies);
+  static bool add_uses(std::span<const CopyBlock> copies);
+  static void drop_uses(std::span<const CopyBlock> copies);
   // Returns whether a copy uses the region whose uses these are.
-  static bool use(std::span<const Copy> copies, const RegionUses* uses);
+  static bool use(std::span<const CopyBlock> copies, const RegionUses* uses);
 
   // Binds a region of the peer to this endpoint. `access`: its key as the provider has unpacked it;
   // nothing for a key that is not of this provider, which is refused.
@@ -44,7 +44,7 @@ class PostChecks {
   [[nodiscard]] Status cut_by_close() const;
 
  private:
-  [[nodiscard]] Status local(const Copy& copy) const;
+  [[nodiscard]] Status local(const CopyBlock& copy) const;
 
   const void* const device_;
   const std::uint64_t endpoint_id_;

@@ -120,14 +120,14 @@ bool SoftRegion::take_back(TimePoint by) {
 
 // -------------------------------------------------------------------------------------------------- device
 
-Result<MemoryRegion> SoftDevice::register_memory(void* data, std::size_t bytes, Rights rights,
+Result<DeviceRegion> SoftDevice::register_memory(void* data, std::size_t bytes, Rights rights,
                                                  MemoryKind kind, Use use) {
   if (kind != MemoryKind::kHost) return Status(Code::kUnimplemented, "this provider moves host memory only");
   SLIME_TRY(check_range(data, bytes));
   return add(static_cast<std::byte*>(data), bytes, rights, {}, use);
 }
 
-Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
+Result<DeviceRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
   if (kind != MemoryKind::kHost)
     return Status(Code::kUnimplemented, "this provider allocates host memory only");
   Result<OwnedMemory> memory = OwnedMemory::create(bytes, pages);
@@ -136,7 +136,7 @@ Result<MemoryRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, Memo
   return add(address, bytes, rights, std::move(*memory), Use::kLasting);
 }
 
-Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned,
+Result<DeviceRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned,
                                      Use use) {
   std::uint64_t key = 0;
   random_bytes(std::as_writable_bytes(std::span(&key, 1)));
@@ -145,7 +145,7 @@ Result<MemoryRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights 
   auto record = std::make_shared<RegionRecord>(data, bytes, rights, key, owned.fd());
   Result<Handle> id = state_->regions.add(record);
   if (!id) return std::move(id).error();
-  return MemoryRegion(std::make_unique<SoftRegion>(state_, std::move(record), *id, std::move(owned)));
+  return DeviceRegion(std::make_unique<SoftRegion>(state_, std::move(record), *id, std::move(owned)));
 }
 
 Result<std::unique_ptr<Port>> SoftDevice::open_port(Loop& loop, PortOptions options) {

@@ -48,8 +48,8 @@ class DeviceState {
   std::vector<std::weak_ptr<PortState>> ports_;
 };
 
-// A registration: the provider's side of a MemoryRegion.
-class SoftRegion final : public MemoryRegion::Impl {
+// A registration: the provider's side of a DeviceRegion.
+class SoftRegion final : public DeviceRegion::Impl {
  public:
   // `owned` is the memory that allocate() made; empty for memory of the caller.
   SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> registration, Handle id,
@@ -82,14 +82,14 @@ class SoftDevice final : public Device {
         hint_(std::move(hint)),
         make_factory_(std::move(make_factory)) {}
 
-  Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind,
+  Result<DeviceRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind,
                                        Use use) override;
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
+  Result<DeviceRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] ByteVector hint() const override { return hint_; }
 
  private:
-  Result<MemoryRegion> add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned, Use use);
+  Result<DeviceRegion> add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned, Use use);
 
   const std::shared_ptr<DeviceState> state_;
   const ByteVector hint_;

@@ -20,7 +20,7 @@ class Holding {
 
   // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
   // Or how moving the blocks before has failed.
-  Code hold(const Copy& copy) {
+  Code hold(const CopyBlock& copy) {
     if (copy.remote != remote_) {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
@@ -45,7 +45,7 @@ class Holding {
     return Code::kOk;
   }
   // Whether it would hold the same for this one.
-  [[nodiscard]] bool holds(const Copy& copy) const {
+  [[nodiscard]] bool holds(const CopyBlock& copy) const {
     return copy.local == local_ && copy.remote == remote_ &&
            window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes);
   }
@@ -54,9 +54,9 @@ class Holding {
   [[nodiscard]] std::byte* there(std::uint64_t offset) const { return window_.data + offset; }
   // Where the block of this index will be read, to have it in time. nullptr: there is none, or nobody knows
   // yet.
-  [[nodiscard]] const std::byte* source_of(std::span<const Copy> copies, std::size_t index) const {
+  [[nodiscard]] const std::byte* source_of(std::span<const CopyBlock> copies, std::size_t index) const {
     if (index >= copies.size()) return nullptr;
-    const Copy& copy = copies[index];
+    const CopyBlock& copy = copies[index];
     if (need_ == Rights::kRemoteWrite) return copy.local->data() + copy.local_offset;
     return copy.remote == remote_ ? there(copy.remote_offset) : nullptr;
   }
@@ -103,24 +103,24 @@ class Holding {
   std::uint64_t moved_bytes_ = 0;
   const RemoteRegion* remote_ = nullptr;
   PeerWindow window_;
-  const MemoryRegion* local_ = nullptr;
+  const DeviceRegion* local_ = nullptr;
   Pin pin_;
 };
 
 // The first blocks of `copies`, as long as they are short ones of the regions that are held, and as the step
 // lasts. How many; `bytes` are added up.
-std::size_t copy_short(std::span<const Copy> copies, const Holding& holding, bool read, std::uint64_t& left,
-                       std::uint64_t& bytes) {
+std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read,
+                       std::uint64_t& left, std::uint64_t& bytes) {
   std::byte* const here = copies[0].local->data();
   std::byte* const there = holding.there(0);
   const std::byte* const source = read ? there : here;
   std::byte* const target = read ? here : there;
   std::size_t count = 0;
   while (left > 0 && count < copies.size()) {
-    const Copy& copy = copies[count];
+    const CopyBlock& copy = copies[count];
     if (copy.length_bytes >= limits::kColdCopyBytes || !holding.holds(copy)) break;
     if (count + 1 < copies.size() && holding.holds(copies[count + 1])) {
-      const Copy& next = copies[count + 1];
+      const CopyBlock& next = copies[count + 1];
       ask_for_block(source + (read ? next.remote_offset : next.local_offset));
     }
     std::memcpy(target + (read ? copy.local_offset : copy.remote_offset),
@@ -144,7 +144,7 @@ Code DirectCopies::copy_blocks(OneSided& operation) {
   const std::uint64_t step = left_;
   Holding holding(*link_.memory, operation.need());
   while (operation.next_copy < operation.copies.size()) {
-    const Copy& copy = operation.copies[operation.next_copy];
+    const CopyBlock& copy = operation.copies[operation.next_copy];
     if (copy.length_bytes > 0) {
       if (left_ == 0) break;
       Code code = holding.hold(copy);
@@ -191,7 +191,7 @@ bool DirectCopies::copy_now(OneSided& operation, std::uint64_t most_moved) {
   if (!(operation.kind == Kind::kWrite ? table.writes() : table.requests()).empty()) return false;
   std::uint64_t total = 0;
   std::uint64_t most = limits::kPromptCopyBytes;
-  for (const Copy& copy : operation.copies) {
+  for (const CopyBlock& copy : operation.copies) {
     if (copy.length_bytes > limits::kPromptCopyBytes) return false;
     total += copy.length_bytes;
     if (!is_mappable(copy.remote->access().key)) most = most_moved;
@@ -223,7 +223,7 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
     if (operation == nullptr || operation->kind != first->kind || operation->has_imm ||
         operation->copies.size() != 1 || operation->copy_offset > 0)
       break;
-    const Copy& copy = operation->copies.front();
+    const CopyBlock& copy = operation->copies.front();
     if (copy.remote != first->copies.front().remote || copy.local != first->copies.front().local ||
         copy.length_bytes == 0 || copy.length_bytes > left)
       break;

@@ -69,7 +69,7 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
   return {};
 }
 
-bool SoftEndpoint::done_now(Kind kind, std::span<const Copy> copies) {
+bool SoftEndpoint::done_now(Kind kind, std::span<const CopyBlock> copies) {
   OneSided record(kind, copies);
   return refusal().ok() && !copies.empty() && link_.checks.copies(copies, record.need()).ok() &&
          copies_.copy_now(record, limits::kPromptCopyBytes);
@@ -101,19 +101,20 @@ Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
   return {};
 }
 
-Status SoftEndpoint::read(std::span<const Copy> copies, Operation& operation) {
+Status SoftEndpoint::read(std::span<const CopyBlock> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
   OneSided record(Kind::kRead, copies);
   return post_one_sided(record, operation);
 }
 
-Status SoftEndpoint::write(std::span<const Copy> copies, Operation& operation) {
+Status SoftEndpoint::write(std::span<const CopyBlock> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
   OneSided record(Kind::kWrite, copies);
   return post_one_sided(record, operation);
 }
 
-Status SoftEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
+Status SoftEndpoint::write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm,
+                                    Operation& operation) {
   OneSided record(Kind::kWrite, copies);
   record.has_imm = true;
   record.imm = imm;
@@ -136,7 +137,8 @@ Status SoftEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expe
 
 // The address that must be aligned is the target's: it checks.
 Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
-  record.number = Copy{target.local, target.local_offset, target.remote, target.remote_offset, kAtomicBytes};
+  record.number =
+      CopyBlock{target.local, target.local_offset, target.remote, target.remote_offset, kAtomicBytes};
   return post_one_sided(record, operation);
 }
 

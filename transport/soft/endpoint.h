@@ -33,11 +33,11 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
   void set_receiver(Receiver& receiver) override;
   Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options) override;
-  Status read(std::span<const Copy> copies, Operation& operation) override;
-  Status write(std::span<const Copy> copies, Operation& operation) override;
-  Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
-  bool read_now(std::span<const Copy> copies) override { return done_now(Kind::kRead, copies); }
-  bool write_now(std::span<const Copy> copies) override { return done_now(Kind::kWrite, copies); }
+  Status read(std::span<const CopyBlock> copies, Operation& operation) override;
+  Status write(std::span<const CopyBlock> copies, Operation& operation) override;
+  Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm, Operation& operation) override;
+  bool read_now(std::span<const CopyBlock> copies) override { return done_now(Kind::kRead, copies); }
+  bool write_now(std::span<const CopyBlock> copies) override { return done_now(Kind::kWrite, copies); }
   Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) override;
   Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                       Operation& operation) override;
@@ -70,7 +70,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
     return link_.gate.refusal(in_flight());
   }
   Status need_credit(std::uint64_t reserve = 0);
-  bool done_now(Kind kind, std::span<const Copy> copies);
+  bool done_now(Kind kind, std::span<const CopyBlock> copies);
   Status post_one_sided(OneSided& record, Operation& operation);
   Status post_atomic(const AtomicTarget& target, OneSided record, Operation& operation);
 

@@ -6,9 +6,9 @@
 
 namespace slime::transport::soft {
 
-RegionRecord& record_of(const Copy& copy) { return *shared_record_of(copy); }
+RegionRecord& record_of(const CopyBlock& copy) { return *shared_record_of(copy); }
 
-const std::shared_ptr<RegionRecord>& shared_record_of(const Copy& copy) {
+const std::shared_ptr<RegionRecord>& shared_record_of(const CopyBlock& copy) {
   return static_cast<SoftRegion*>(copy.local->impl())->shared_record();
 }
 

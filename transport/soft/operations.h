@@ -24,20 +24,20 @@ enum class Way { kOpen, kWire, kDirect, kFetch };
 struct OneSided {
   // By member: as an aggregate it is cleared as a whole first, with an instruction that waits for the copy
   // before.
-  explicit OneSided(Kind kind, std::span<const Copy> copies = {}) : kind(kind), copies(copies) {}
+  explicit OneSided(Kind kind, std::span<const CopyBlock> copies = {}) : kind(kind), copies(copies) {}
 
   Operation* operation = nullptr;
   TimeBounds bounds;
   std::uint64_t sequence = 0;
   Kind kind;
   Way way = Way::kOpen;
-  std::span<const Copy> copies;   // of a read or a write
-  std::optional<Copy> number;     // of an atomic: its 8 bytes on both sides
-  std::uint64_t value = 0;        // of an atomic: what to add, or to store
-  std::uint64_t expected = 0;     // of a compare_swap
-  std::size_t next_copy = 0;      // the first copy that is not wholly sent, asked for, or made
-  std::uint64_t copy_offset = 0;  // bytes of it that are
-  std::uint32_t asked = 0;        // requests that are not answered wholly
+  std::span<const CopyBlock> copies;  // of a read or a write
+  std::optional<CopyBlock> number;    // of an atomic: its 8 bytes on both sides
+  std::uint64_t value = 0;            // of an atomic: what to add, or to store
+  std::uint64_t expected = 0;         // of a compare_swap
+  std::size_t next_copy = 0;          // the first copy that is not wholly sent, asked for, or made
+  std::uint64_t copy_offset = 0;      // bytes of it that are
+  std::uint32_t asked = 0;            // requests that are not answered wholly
   std::uint32_t imm = 0;
   bool has_imm = false;
   bool started = false;  // the peer may know of it
@@ -48,7 +48,7 @@ struct OneSided {
 
   [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
   // Valid until the record moves.
-  [[nodiscard]] std::span<const Copy> blocks() const { return number ? std::span(&*number, 1) : copies; }
+  [[nodiscard]] std::span<const CopyBlock> blocks() const { return number ? std::span(&*number, 1) : copies; }
   [[nodiscard]] Rights need() const {
     if (atomic()) return Rights::kReadWrite;
     return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
@@ -69,8 +69,8 @@ struct OneSided {
 Status refused_by_peer(const OneSided& operation, std::string_view peer_name);
 
 // The record of the local region of a copy.
-RegionRecord& record_of(const Copy& copy);
-const std::shared_ptr<RegionRecord>& shared_record_of(const Copy& copy);
+RegionRecord& record_of(const CopyBlock& copy);
+const std::shared_ptr<RegionRecord>& shared_record_of(const CopyBlock& copy);
 
 // The posted one-sided operations, and their order. Thread: the loop.
 class OneSidedTable {

@@ -33,7 +33,7 @@ void RequestSender::stage() {
 }
 
 void RequestSender::stage_read(Handle handle, OneSided& operation) {
-  const Copy& copy = operation.copies[operation.next_copy++];
+  const CopyBlock& copy = operation.copies[operation.next_copy++];
   FrameHeader header;
   header.type = FrameType::kReadRequest;
   header.operation = next_request_++;
@@ -49,7 +49,7 @@ void RequestSender::stage_read(Handle handle, OneSided& operation) {
 
 void RequestSender::stage_atomic(Handle handle, OneSided& operation) {
   const bool swap = operation.kind == Kind::kCompareSwap;
-  const Copy& number = *operation.number;
+  const CopyBlock& number = *operation.number;
   FrameHeader header;
   header.type = swap ? FrameType::kCompareSwap : FrameType::kFetchAdd;
   header.payload_bytes = swap ? kAtomicBytes : 0;
@@ -107,7 +107,7 @@ void RequestSender::on_atomic_reply(const FrameHeader& header) {
     link_.complete_one_sided(handle, refused_by_peer(*operation, link_.who.peer_name));
     return;
   }
-  const Copy& number = *operation->number;
+  const CopyBlock& number = *operation->number;
   {
     const Pin pin = Pin::for_own(record_of(number));
     if (!pin)

@@ -27,7 +27,7 @@ class RequestSender {
   struct Asked {
     std::uint64_t request = 0;
     Handle operation;
-    const Copy* copy = nullptr;  // null: an atomic
+    const CopyBlock* copy = nullptr;  // null: an atomic
     std::uint64_t received = 0;
   };
 

@@ -6,7 +6,7 @@ namespace slime::transport::soft {
 namespace {
 
 // On both sides, so that the target reads the two as one.
-bool follows(const Copy& before, const Copy& copy) {
+bool follows(const CopyBlock& before, const CopyBlock& copy) {
   return copy.local == before.local && copy.remote == before.remote &&
          copy.local_offset == before.local_offset + before.length_bytes &&
          copy.remote_offset == before.remote_offset + before.length_bytes;
@@ -19,7 +19,7 @@ Way WayFinder::find(const OneSided& operation) {
   Way way = Way::kWire;
   const RemoteRegion* remote = nullptr;
   PeerMemory::Reach reach;
-  for (const Copy& copy : operation.copies) {
+  for (const CopyBlock& copy : operation.copies) {
     if (copy.length_bytes == 0) continue;
     const RemoteRegion& region = *copy.remote;
     if (copy.remote != remote) {
@@ -40,8 +40,8 @@ Way WayFinder::fetch_or_wire(const OneSided& operation) {
   if (fetch_denied_) return Way::kWire;
   std::uint64_t total = 0;
   std::uint64_t pieces = 0;
-  const Copy* before = nullptr;
-  for (const Copy& copy : operation.copies) {
+  const CopyBlock* before = nullptr;
+  for (const CopyBlock& copy : operation.copies) {
     total += copy.length_bytes;
     pieces += before == nullptr || !follows(*before, copy) ? 1 : 0;
     before = &copy;
@@ -49,8 +49,8 @@ Way WayFinder::fetch_or_wire(const OneSided& operation) {
   if (total < std::max(limits::kFetchLeastBytes, pieces * limits::kFetchLeastBlock)) return Way::kWire;
   const PeerMemory::Known known = link_.memory->peer_fetches();
   if (known != PeerMemory::Known::kYes) return known == PeerMemory::Known::kNo ? Way::kWire : Way::kOpen;
-  const MemoryRegion* last = nullptr;
-  for (const Copy& copy : operation.copies) {
+  const DeviceRegion* last = nullptr;
+  for (const CopyBlock& copy : operation.copies) {
     if (copy.local == last) continue;
     last = copy.local;
     if (!record_of(copy).fetchable()) return Way::kWire;

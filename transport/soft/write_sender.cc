@@ -43,7 +43,7 @@ void WriteSender::stage_imm(Handle handle, OneSided& operation) {
 }
 
 void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
-  const Copy& copy = operation.copies[operation.next_copy];
+  const CopyBlock& copy = operation.copies[operation.next_copy];
   const std::uint64_t offset = operation.copy_offset;
   const auto part =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(copy.length_bytes - offset, limits::kChunkBytes));
@@ -85,14 +85,14 @@ bool WriteSender::patient_write() {
 // One frame of it. False: the peer has enough to read.
 bool WriteSender::stage_fetch(Handle handle, OneSided& operation) {
   if (fetch_asked_ - fetch_done_ + limits::kChunkBytes > limits::kFetchAhead) return false;
-  const std::span<const Copy> copies = operation.copies;
+  const std::span<const CopyBlock> copies = operation.copies;
   const RemoteRegion* const remote = copies[operation.next_copy].remote;
   ByteVector blocks = frames_.take_buffer();
   blocks.clear();
   ByteWriter writer(blocks);
   std::uint64_t left = limits::kChunkBytes;
   for (std::size_t count = 0; operation.next_copy < copies.size(); ++operation.next_copy) {
-    const Copy& copy = copies[operation.next_copy];
+    const CopyBlock& copy = copies[operation.next_copy];
     if (copy.length_bytes == 0) continue;
     if (copy.remote != remote || left == 0 || count++ == limits::kFetchBlocks) break;
     const std::uint64_t at = operation.copy_offset;

@@ -14,15 +14,15 @@ DataSender::DataSender(Link& link)
                 link.counters, link.notifications_sent),
       backlogs_(link.queues.pairs().size() - 1) {}
 
-bool DataSender::wants_flush_read(std::span<const Copy> copies) const {
+bool DataSender::wants_flush_read(std::span<const CopyBlock> copies) const {
   return link_.port->context()->options.flush_read && !copies.empty() &&
          allows(copies.back().remote->rights(), Rights::kRemoteRead);
 }
 
-bool DataSender::worth_striping(std::span<const Copy> copies) const {
+bool DataSender::worth_striping(std::span<const CopyBlock> copies) const {
   if (backlogs_.size() < 2) return false;
   std::uint64_t total = 0;
-  for (const Copy& copy : copies) total += copy.length_bytes;
+  for (const CopyBlock& copy : copies) total += copy.length_bytes;
   return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
 }
 

@@ -27,9 +27,9 @@ class DataSender {
   void complete_empty();
 
   // Returns whether a batch goes over all data queue pairs.
-  [[nodiscard]] bool worth_striping(std::span<const Copy> copies) const;
+  [[nodiscard]] bool worth_striping(std::span<const CopyBlock> copies) const;
   // Returns whether a read of the batch's last byte has to flush the batch into memory.
-  [[nodiscard]] bool wants_flush_read(std::span<const Copy> copies) const;
+  [[nodiscard]] bool wants_flush_read(std::span<const CopyBlock> copies) const;
 
  private:
   [[nodiscard]] QueuePair& pair(std::uint32_t lane) const { return link_.queues.pair(lane + 1); }

@@ -205,7 +205,7 @@ void DeviceState::found() {
 
 // ------------------------------------------------------------------------------------------ device
 
-Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes, Rights rights,
+Result<DeviceRegion> VerbsDevice::register_memory(void* data, std::size_t bytes, Rights rights,
                                                   MemoryKind kind, Use /*use*/) {
   SLIME_TRY(check_range(data, bytes));
   auto* const begin = static_cast<std::byte*>(data);
@@ -214,15 +214,15 @@ Result<MemoryRegion> VerbsDevice::register_memory(void* data, std::size_t bytes,
     if (state_->find_allocation(begin, bytes) != nullptr) {
       auto region = VerbsRegion::share(state_, begin, bytes);
       if (!region) return std::move(region).error();
-      return MemoryRegion(std::move(*region));
+      return DeviceRegion(std::move(*region));
     }
   }
   auto region = VerbsRegion::create(state_, begin, bytes, rights, kind, {});
   if (!region) return std::move(region).error();
-  return MemoryRegion(std::move(*region));
+  return DeviceRegion(std::move(*region));
 }
 
-Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
+Result<DeviceRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) {
   if (kind != MemoryKind::kHost)
     return Status(Code::kUnimplemented,
                   "this provider allocates host memory only; CUDA memory of yours can be registered");
@@ -231,7 +231,7 @@ Result<MemoryRegion> VerbsDevice::allocate(std::size_t bytes, Rights rights, Mem
   std::byte* const data = memory->data();
   auto region = VerbsRegion::create(state_, data, bytes, rights, kind, std::move(*memory));
   if (!region) return std::move(region).error();
-  return MemoryRegion(std::move(*region));
+  return DeviceRegion(std::move(*region));
 }
 
 Result<std::unique_ptr<Port>> VerbsDevice::open_port(Loop& loop, PortOptions options) {

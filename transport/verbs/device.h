@@ -120,9 +120,9 @@ class VerbsDevice final : public Device {
  public:
   explicit VerbsDevice(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
 
-  Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind,
+  Result<DeviceRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind,
                                        Use use) override;
-  Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
+  Result<DeviceRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] Status usable() const override { return state_->usable(); }
   [[nodiscard]] ByteVector hint() const override;

@@ -85,11 +85,11 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
 
 // Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to
 // enqueue().
-Status VerbsEndpoint::admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
+Status VerbsEndpoint::admit(Kind kind, std::span<const CopyBlock> copies, bool notifies, Operation& operation,
                             OneSided*& record) {
   SLIME_TRY(refusal());
   SLIME_TRY(link_.checks.copies(copies, rights_for(kind)));
-  for (const Copy& copy : copies) {
+  for (const CopyBlock& copy : copies) {
     if (!region_of(copy).has_local_key()) SLIME_TRY(region_of(copy).registered());
   }
   SendCredits& credits = link_.credits.ours;
@@ -110,7 +110,7 @@ void VerbsEndpoint::enqueue(OneSided& record, bool striped) {
     schedule_after_completion();
 }
 
-Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
+Status VerbsEndpoint::read(std::span<const CopyBlock> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of reads");
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kRead, copies, false, operation, record));
@@ -119,7 +119,7 @@ Status VerbsEndpoint::read(std::span<const Copy> copies, Operation& operation) {
   return {};
 }
 
-Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) {
+Status VerbsEndpoint::write(std::span<const CopyBlock> copies, Operation& operation) {
   if (copies.empty()) return Status(Code::kInvalidArgument, "an empty batch of writes");
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kWrite, copies, false, operation, record));
@@ -131,7 +131,8 @@ Status VerbsEndpoint::write(std::span<const Copy> copies, Operation& operation) 
   return {};
 }
 
-Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) {
+Status VerbsEndpoint::write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm,
+                                     Operation& operation) {
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kWrite, copies, true, operation, record));
   ++link_.counters.writes;
@@ -143,8 +144,8 @@ Status VerbsEndpoint::write_with_imm(std::span<const Copy> copies, std::uint32_t
 
 Status VerbsEndpoint::post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add,
                                   std::uint64_t swap, Operation& operation) {
-  const Copy copy{target.local, target.local_offset, target.remote, target.remote_offset,
-                  sizeof(std::uint64_t)};
+  const CopyBlock copy{target.local, target.local_offset, target.remote, target.remote_offset,
+                       sizeof(std::uint64_t)};
   if (target.remote != nullptr &&
       (target.remote->access().base + target.remote_offset) % sizeof(std::uint64_t) != 0)
     return Status(Code::kInvalidArgument,

@@ -35,9 +35,9 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
 
   void set_receiver(Receiver& receiver) override;
   Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options) override;
-  Status read(std::span<const Copy> copies, Operation& operation) override;
-  Status write(std::span<const Copy> copies, Operation& operation) override;
-  Status write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Operation& operation) override;
+  Status read(std::span<const CopyBlock> copies, Operation& operation) override;
+  Status write(std::span<const CopyBlock> copies, Operation& operation) override;
+  Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm, Operation& operation) override;
   Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) override;
   Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                       Operation& operation) override;
@@ -90,7 +90,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
     SLIME_CHECK(link_.loop->in_loop());
     return link_.gate.refusal(in_flight());
   }
-  Status admit(Kind kind, std::span<const Copy> copies, bool notifies, Operation& operation,
+  Status admit(Kind kind, std::span<const CopyBlock> copies, bool notifies, Operation& operation,
                OneSided*& record);
   void enqueue(OneSided& record, bool striped);
   Status post_atomic(Kind kind, const AtomicTarget& target, std::uint64_t compare_add, std::uint64_t swap,

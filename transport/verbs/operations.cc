@@ -5,7 +5,7 @@
 
 namespace slime::transport::verbs {
 
-OneSided& OneSidedTable::add(Operation& operation, Kind kind, std::span<const Copy> copies) {
+OneSided& OneSidedTable::add(Operation& operation, Kind kind, std::span<const CopyBlock> copies) {
   const auto [handle, stored] = records_.emplace();
   SLIME_CHECK(stored != nullptr);
   stored->self = handle;

@@ -29,9 +29,9 @@ struct OneSided {
   Operation* operation = nullptr;
   TimeBounds bounds;
   std::uint64_t sequence = 0;
-  std::span<const Copy> batch;  // of a read or a write
+  std::span<const CopyBlock> batch;  // of a read or a write
   struct Atomic {
-    Copy copy;  // the 8 bytes on both sides
+    CopyBlock copy;  // the 8 bytes on both sides
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
   };
@@ -54,13 +54,13 @@ struct OneSided {
 
   [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }
   // Valid until the record moves.
-  [[nodiscard]] std::span<const Copy> copies() const {
+  [[nodiscard]] std::span<const CopyBlock> copies() const {
     if (left) return {};
     return atomic ? std::span(&atomic->copy, 1) : batch;
   }
   // Goes on to the next copy that has bytes. True: there is none.
   bool skip_empty() {
-    const std::span<const Copy> all = copies();
+    const std::span<const CopyBlock> all = copies();
     while (next_copy < all.size() && all[next_copy].length_bytes == 0) ++next_copy;
     return next_copy == all.size();
   }
@@ -70,7 +70,7 @@ struct OneSided {
 class OneSidedTable {
  public:
   // Adds an operation whose regions' uses are counted. Moves the records of others.
-  OneSided& add(Operation& operation, Kind kind, std::span<const Copy> copies);
+  OneSided& add(Operation& operation, Kind kind, std::span<const CopyBlock> copies);
   // Null for an operation that has completed.
   OneSided* find(Handle handle) { return records_.find(handle); }
   [[nodiscard]] std::size_t size() const { return records_.size(); }

@@ -107,8 +107,8 @@ struct RegionRecord {
   Status missing;
 };
 
-// A MemoryRegion of the verbs provider.
-class VerbsRegion final : public MemoryRegion::Impl {
+// A DeviceRegion of the verbs provider.
+class VerbsRegion final : public DeviceRegion::Impl {
  public:
   // Makes a region with a registration of its own. `owned`: the memory that allocate() made; empty
   // for memory of the caller.
@@ -155,6 +155,8 @@ class VerbsRegion final : public MemoryRegion::Impl {
 };
 
 // The local region of a copy that PostChecks let pass.
-inline VerbsRegion& region_of(const Copy& copy) { return *static_cast<VerbsRegion*>(copy.local->impl()); }
+inline VerbsRegion& region_of(const CopyBlock& copy) {
+  return *static_cast<VerbsRegion*>(copy.local->impl());
+}
 
 }  // namespace slime::transport::verbs

@@ -31,7 +31,7 @@ void RequestBuilder::notify_with(OneSided& operation, ibv_send_wr& request) {
 
 bool RequestBuilder::single(OneSided& operation, std::uint32_t max_inline, ibv_send_wr& request,
                             ibv_sge& part) {
-  const Copy& copy = operation.batch.front();
+  const CopyBlock& copy = operation.batch.front();
   const RemoteRegion& remote = *copy.remote;
   const std::uint64_t bytes = copy.length_bytes;
   if (bytes == 0 || bytes > limits::kWorkRequestBytes) return false;
@@ -75,12 +75,12 @@ bool RequestBuilder::next(OneSided& operation, Chain& chain) {
 // Joins blocks that lie one behind the other at the peer into one work request; here they may lie
 // anywhere, as long as the device takes the pieces.
 std::uint64_t RequestBuilder::gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most) {
-  const std::span<const Copy> copies = operation.copies();
+  const std::span<const CopyBlock> copies = operation.copies();
   const std::uint32_t most_parts = operation.kind == Kind::kRead ? device_.max_scatter : device_.max_gather;
   std::uint64_t total = 0;
   std::uint64_t remote_end = 0;
   while (operation.next_copy < copies.size() && total < most) {
-    const Copy& copy = copies[operation.next_copy];
+    const CopyBlock& copy = copies[operation.next_copy];
     if (copy.length_bytes == 0) {
       ++operation.next_copy;
       continue;
@@ -120,7 +120,7 @@ std::uint64_t RequestBuilder::gather(OneSided& operation, ibv_send_wr& request, 
 }
 
 void RequestBuilder::add_atomic(OneSided& operation, Chain& chain) const {
-  const Copy& copy = operation.atomic->copy;
+  const CopyBlock& copy = operation.atomic->copy;
   const bool is_add = operation.kind == Kind::kFetchAdd;
   ibv_send_wr& request = chain.add(is_add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP);
   const RemoteRegion& remote = *copy.remote;
@@ -139,7 +139,7 @@ void RequestBuilder::add_atomic(OneSided& operation, Chain& chain) const {
 bool RequestBuilder::next_tail(OneSided& operation, Chain& chain) {
   if (operation.flush_read && operation.moved) {
     operation.flush_read = false;
-    const Copy& copy = operation.copies().back();
+    const CopyBlock& copy = operation.copies().back();
     ibv_send_wr& request = chain.add(IBV_WR_RDMA_READ);
     const RemoteRegion& remote = *copy.remote;
     const std::uint64_t offset = copy.remote_offset - (copy.remote_offset == remote.length_bytes() ? 1 : 0);

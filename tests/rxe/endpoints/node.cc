@@ -44,7 +44,7 @@ HandshakeOptions handshake(const std::string& name) {
 // One endpoint of the server. Deletes itself, in a later turn, when it has ended.
 class Served final : public Receiver {
  public:
-  Served(Loop& loop, std::unordered_map<Served*, std::unique_ptr<Served>>& all, const MemoryRegion& region,
+  Served(Loop& loop, std::unordered_map<Served*, std::unique_ptr<Served>>& all, const DeviceRegion& region,
          std::unique_ptr<Endpoint> endpoint)
       : loop_(loop), all_(all), region_(region), endpoint_(std::move(endpoint)) {}
   void start() { endpoint_->set_receiver(*this); }
@@ -65,7 +65,7 @@ class Served final : public Receiver {
 
   Loop& loop_;
   std::unordered_map<Served*, std::unique_ptr<Served>>& all_;
-  const MemoryRegion& region_;
+  const DeviceRegion& region_;
   Done answer_;
   std::unique_ptr<Endpoint> endpoint_;  // last: it may complete the operation
 };
@@ -110,7 +110,7 @@ class Server final : public Acceptor {
   }
 
   std::unique_ptr<Node> node_;
-  MemoryRegion region_;
+  DeviceRegion region_;
   std::unique_ptr<Listener> listener_;
   std::unordered_map<Served*, std::unique_ptr<Served>> endpoints_;
 };
@@ -186,7 +186,7 @@ Status Client::read() {
   if (!remote) return std::move(remote).error();
   auto local = node_.device->allocate(kReadBytes, Rights::kLocal);
   if (!local) return std::move(local).error();
-  const Copy copy{&*local, 0, &*remote, 0, kReadBytes};
+  const CopyBlock copy{&*local, 0, &*remote, 0, kReadBytes};
   Done done;
   SLIME_TRY(endpoint_->read(std::span(&copy, 1), done));
   Status over = wait_for("a read", [&] { return done.over(); });

@@ -38,7 +38,7 @@ struct Shown {
 
   Owner owner;
   ByteVector memory{ByteVector(kMiB, kOld)};
-  MemoryRegion region;
+  DeviceRegion region;
   User user{owner};
   PeerWindow window;
 };

@@ -20,7 +20,7 @@ namespace {
 
 void close_under_a_stopped_copy(std::size_t length, Pages pages) {
   Owner owner;
-  MemoryRegion region = owner.region(length, Rights::kReadWrite, pages);
+  DeviceRegion region = owner.region(length, Rights::kReadWrite, pages);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
@@ -58,7 +58,7 @@ TEST_CASE("the same in huge pages") {
 
 TEST_CASE("a peer that is stopped inside a copy reads nothing that came after the region was closed") {
   Owner owner;
-  MemoryRegion region = owner.region(2 * kMiB, Rights::kRemoteRead);
+  DeviceRegion region = owner.region(2 * kMiB, Rights::kRemoteRead);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
@@ -80,7 +80,7 @@ TEST_CASE("a peer that is stopped inside a copy reads nothing that came after th
 
 TEST_CASE("a peer that was killed inside a copy holds nothing up") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
   pid_t peer = 0;
   {
     User user(owner);
@@ -104,7 +104,7 @@ TEST_CASE("a peer that was killed inside a copy holds nothing up") {
 
 TEST_CASE("after a region was closed its window opens no more, and is unmapped by the next sweep") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
@@ -121,7 +121,7 @@ TEST_CASE("after a region was closed its window opens no more, and is unmapped b
 
 TEST_CASE("an owner whose side of the connection ended has taken everything back") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
@@ -146,7 +146,7 @@ struct StoppedInside {
     REQUIRE(WIFSTOPPED(wait_for(peer)));
   }
   Owner owner;
-  MemoryRegion region;
+  DeviceRegion region;
   pid_t peer = 0;
 };
 
@@ -184,7 +184,7 @@ TEST_CASE("what was taken back is not busy once the peer is gone, or the region 
 TEST_CASE("what nobody is inside of is taken back at once") {
   Owner owner;
   CHECK(owner.exports->take_back() == nullptr);
-  MemoryRegion region = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
   User user(owner);
   REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
   CHECK(owner.exports->take_back() == nullptr);
@@ -192,7 +192,7 @@ TEST_CASE("what nobody is inside of is taken back at once") {
 
 TEST_CASE("the descriptor of a region that is only for reading cannot be mapped for writing, nor written") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB, Rights::kRemoteRead);
+  DeviceRegion region = owner.region(kMiB, Rights::kRemoteRead);
   shm::WindowRequest request;
   request.region = region.describe().id.packed();
   request.key = key_of(region.describe());
@@ -213,8 +213,8 @@ TEST_CASE("the descriptor of a region that is only for reading cannot be mapped 
 
 TEST_CASE("a region is shown to nobody without its key, beyond its rights, or after it was closed") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
-  MemoryRegion own = owner.region(kMiB, Rights::kLocal);
+  DeviceRegion region = owner.region(kMiB);
+  DeviceRegion own = owner.region(kMiB, Rights::kLocal);
   const auto asked = [&](const RegionDescriptor& descriptor, std::uint64_t key) {
     shm::WindowRequest request;
     request.region = descriptor.id.packed();
@@ -236,12 +236,12 @@ TEST_CASE("a region is shown to nobody without its key, beyond its rights, or af
 TEST_CASE("one peer is shown so many regions and no more, and closing one makes room") {
   Owner owner;
   User user(owner);
-  std::vector<MemoryRegion> regions;
+  std::vector<DeviceRegion> regions;
   for (std::size_t i = 0; i < limits::kExports; ++i) {
     regions.push_back(owner.region(4096));
     REQUIRE(user.reach(regions.back()).way == PeerMemory::Way::kDirect);
   }
-  MemoryRegion more = owner.region(4096);
+  DeviceRegion more = owner.region(4096);
   CHECK(user.windows->reach(remote_of(more.describe())).way == PeerMemory::Way::kWire);
   CHECK(regions[17].close().ok());
   CHECK(user.reach(more).way == PeerMemory::Way::kDirect);
@@ -265,7 +265,7 @@ struct Lie {
   }
   [[nodiscard]] PeerMemory::Way way() const { return user.windows->reach(remote_of(region.describe())).way; }
   Owner owner;
-  MemoryRegion region;
+  DeviceRegion region;
   User user;
   UniqueFd descriptor;
   shm::WindowReply reply;
@@ -337,7 +337,7 @@ TEST_CASE("an answer whose descriptor was lost leaves nobody waiting: the rings 
 TEST_CASE("what was refused for want of descriptors is asked for again after the next sweep") {
   const Owner owner;
   User user(owner);
-  MemoryRegion region = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
   REQUIRE(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kAsked);
   auto packet = shm::receive_packet(owner.attachment->socket.get());
   REQUIRE(packet.has_value());
@@ -352,8 +352,8 @@ TEST_CASE("what was refused for want of descriptors is asked for again after the
 
 TEST_CASE("when no answer can come any more the rings do, and what is mapped stays") {
   Owner owner;
-  MemoryRegion region = owner.region(kMiB);
-  MemoryRegion other = owner.region(kMiB);
+  DeviceRegion region = owner.region(kMiB);
+  DeviceRegion other = owner.region(kMiB);
   User user(owner);
   REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
   REQUIRE(user.windows->reach(remote_of(other.describe())).way == PeerMemory::Way::kAsked);
@@ -365,7 +365,7 @@ TEST_CASE("when no answer can come any more the rings do, and what is mapped sta
 TEST_CASE("memory that is not Slime's is not asked for where its owner cannot be read") {
   Owner owner;
   ByteVector memory(kMiB);
-  MemoryRegion region = owner.foreign(memory);
+  DeviceRegion region = owner.foreign(memory);
   User user(owner, false);
   CHECK(user.windows->reach(remote_of(region.describe())).way == PeerMemory::Way::kWire);
   CHECK(user.windows->empty());
@@ -374,7 +374,7 @@ TEST_CASE("memory that is not Slime's is not asked for where its owner cannot be
 TEST_CASE("memory that is not Slime's is read by its address, until its owner closes the region") {
   Owner owner;
   ByteVector memory(kMiB, kOld);
-  MemoryRegion region = owner.foreign(memory);
+  DeviceRegion region = owner.foreign(memory);
   User user(owner);
   const PeerMemory::Reach reach = user.reach(region);
   REQUIRE(reach.way == PeerMemory::Way::kDirect);
@@ -402,7 +402,7 @@ TEST_CASE("memory that the kernel reads for nobody is shown to nobody") {
   Owner owner;
   void* const nothing = ::mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(nothing != MAP_FAILED);
-  MemoryRegion region = owner.foreign({static_cast<std::byte*>(nothing), kMiB});
+  DeviceRegion region = owner.foreign({static_cast<std::byte*>(nothing), kMiB});
   User user(owner);
   CHECK(user.reach(region).way == PeerMemory::Way::kWire);
   ::munmap(nothing, kMiB);
@@ -411,9 +411,9 @@ TEST_CASE("memory that the kernel reads for nobody is shown to nobody") {
 TEST_CASE("an answer about memory of another kind than was asked for is corrupt") {
   Owner owner;
   ByteVector memory(kMiB);
-  MemoryRegion foreign = owner.foreign(memory);
-  MemoryRegion allocated = owner.region(kMiB);
-  for (const MemoryRegion* region : {&foreign, &allocated}) {
+  DeviceRegion foreign = owner.foreign(memory);
+  DeviceRegion allocated = owner.region(kMiB);
+  for (const DeviceRegion* region : {&foreign, &allocated}) {
     User user(owner);
     const RegionDescriptor descriptor = region->describe();
     REQUIRE(user.windows->reach(remote_of(descriptor)).way == PeerMemory::Way::kAsked);
@@ -432,7 +432,7 @@ TEST_CASE("an answer about memory of another kind than was asked for is corrupt"
 
 TEST_CASE("a large window is unmapped in pieces, one in each turn of the loop") {
   Owner owner;
-  MemoryRegion region = owner.region(40 * kMiB + 5);
+  DeviceRegion region = owner.region(40 * kMiB + 5);
   User user(owner);
   REQUIRE(user.reach(region).way == PeerMemory::Way::kDirect);
   user.windows.reset();
@@ -447,7 +447,7 @@ TEST_CASE("a large window is unmapped in pieces, one in each turn of the loop") 
 TEST_CASE("many small windows are no more in one turn than a large one is") {
   Owner owner;
   User user(owner);
-  std::vector<MemoryRegion> regions;
+  std::vector<DeviceRegion> regions;
   for (int i = 0; i < 20; ++i) {
     regions.push_back(owner.region(4 * kMiB));
     REQUIRE(user.reach(regions.back()).way == PeerMemory::Way::kDirect);

@@ -45,7 +45,7 @@ struct Owner {
   [[nodiscard]] shm::ExportPage& page() const {
     return *reinterpret_cast<shm::ExportPage*>(attachment->memory.data());
   }
-  [[nodiscard]] MemoryRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite,
+  [[nodiscard]] DeviceRegion region(std::size_t bytes, Rights rights = Rights::kReadWrite,
                                     Pages pages = Pages::kDefault) const {
     auto memory = OwnedMemory::create(bytes, pages);
     REQUIRE(memory.has_value());
@@ -53,15 +53,15 @@ struct Owner {
     auto record = std::make_shared<soft::RegionRecord>(memory->data(), bytes, rights, 0x77, memory->fd());
     const auto id = device->regions.add(record);
     REQUIRE(id.has_value());
-    return MemoryRegion(
+    return DeviceRegion(
         std::make_unique<soft::SoftRegion>(device, std::move(record), *id, std::move(*memory)));
   }
   // The same of memory that Slime has not allocated.
-  [[nodiscard]] MemoryRegion foreign(MutableBytes bytes, Rights rights = Rights::kReadWrite) const {
+  [[nodiscard]] DeviceRegion foreign(MutableBytes bytes, Rights rights = Rights::kReadWrite) const {
     auto record = std::make_shared<soft::RegionRecord>(bytes.data(), bytes.size(), rights, 0x74);
     const auto id = device->regions.add(record);
     REQUIRE(id.has_value());
-    return MemoryRegion(std::make_unique<soft::SoftRegion>(device, std::move(record), *id, OwnedMemory()));
+    return DeviceRegion(std::make_unique<soft::SoftRegion>(device, std::move(record), *id, OwnedMemory()));
   }
   // Answers the one request that is there.
   void answer() const {
@@ -105,7 +105,7 @@ struct User {
     return windows->on_reply(*reply, std::move(packet->descriptors));
   }
   // Asks, is answered, and looks again.
-  PeerMemory::Reach reach(const MemoryRegion& region) const {
+  PeerMemory::Reach reach(const DeviceRegion& region) const {
     const RemoteRegion remote = remote_of(region.describe());
     if (windows->reach(remote).way != PeerMemory::Way::kAsked) return windows->reach(remote);
     owner.answer();

@@ -56,20 +56,20 @@ struct Rig {
   FakeFabric& fabric() { return fixture.fabric(); }
   Endpoint& a() { return connection.a(); }
   Endpoint& b() { return connection.b(); }
-  std::vector<Copy> copies(const Blocks& blocks) {
-    std::vector<Copy> out;
+  std::vector<CopyBlock> copies(const Blocks& blocks) {
+    std::vector<CopyBlock> out;
     for (std::size_t i = 0; i < blocks.count; ++i)
       out.push_back({&here.region, i * blocks.stride_here, &remote, i * blocks.stride_there, blocks.bytes});
     return out;
   }
-  bool equal(const std::vector<Copy>& copies) {
-    return std::all_of(copies.begin(), copies.end(), [&](const Copy& copy) {
+  bool equal(const std::vector<CopyBlock>& copies) {
+    return std::all_of(copies.begin(), copies.end(), [&](const CopyBlock& copy) {
       const std::byte* mine = here.bytes().data() + copy.local_offset;
       return std::equal(mine, mine + copy.length_bytes, there.bytes().data() + copy.remote_offset);
     });
   }
   // Runs one batch, from the post to its completion.
-  EndpointCounters run(bool reads, const std::vector<Copy>& batch) {
+  EndpointCounters run(bool reads, const std::vector<CopyBlock>& batch) {
     const EndpointCounters before = a().counters();
     TestOperation operation;
     const Status posted = reads ? a().read(batch, operation) : a().write(batch, operation);

@@ -119,7 +119,7 @@ TEST_CASE("CUDA memory is registered by its descriptor, and its bytes are never 
   FakeGpu gpu(16 * kMiB);
   WatchedDevice watched(options, {}, gpu);
   gpu.open(watched.fabric);
-  MemoryRegion region =
+  DeviceRegion region =
       watched.add(gpu.data() + 3 * kPage + 5, 10 * kMiB, Rights::kReadWrite, MemoryKind::kCuda);
   CHECK(region.kind() == MemoryKind::kCuda);
   CHECK(gpu.exports == 1);

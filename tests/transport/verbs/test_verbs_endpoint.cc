@@ -9,7 +9,7 @@ TEST_CASE("1,538 scattered blocks of 1 KiB are at most 49 doorbells and 7 comple
   bool reads = false;
   SUBCASE("written") {}
   SUBCASE("read") { reads = true; }
-  const std::vector<Copy> batch =
+  const std::vector<CopyBlock> batch =
       rig.copies({.count = 1538, .bytes = 1024, .stride_here = 2048, .stride_there = 2048});
   const std::uint64_t doorbells = rig.fabric().counters("fake0").doorbells;
   const EndpointCounters used = rig.run(reads, batch);
@@ -26,7 +26,7 @@ TEST_CASE("blocks that lie one behind the other on both sides are one work reque
   bool reads = false;
   SUBCASE("written") {}
   SUBCASE("read") { reads = true; }
-  const std::vector<Copy> batch = rig.copies({.count = 64});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 64});
   const EndpointCounters used = rig.run(reads, batch);
   CHECK(used.work_requests == 1);
   CHECK(used.doorbells == 1);
@@ -40,7 +40,7 @@ TEST_CASE("blocks that are scattered here and adjacent at the peer are gathered,
   bool reads = false;
   SUBCASE("written") {}
   SUBCASE("read") { reads = true; }
-  const std::vector<Copy> batch = rig.copies({.count = 33, .stride_here = 4096});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 33, .stride_here = 4096});
   const EndpointCounters used = rig.run(reads, batch);
   CHECK(used.work_requests == 5);
   CHECK(used.coalesced == 28);
@@ -49,7 +49,7 @@ TEST_CASE("blocks that are scattered here and adjacent at the peer are gathered,
 
 TEST_CASE("blocks that are adjacent here and scattered at the peer are not joined") {
   Rig rig;
-  const std::vector<Copy> batch = rig.copies({.count = 20, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 20, .stride_there = 2048});
   CHECK(rig.run(false, batch).work_requests == 20);
   CHECK(rig.equal(batch));
 }
@@ -58,7 +58,7 @@ TEST_CASE("a device that scatters reads to fewer places than it gathers writes f
   FakeOptions fabric = FakeOptions::roce();
   fabric.devices[0].attributes.max_sge_rd = 2;
   Rig rig(1 << 20, {}, fabric);
-  const std::vector<Copy> batch = rig.copies({.count = 16, .stride_here = 4096});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 16, .stride_here = 4096});
   CHECK(rig.run(true, batch).work_requests == 8);
   CHECK(rig.equal(batch));
   CHECK(rig.run(false, batch).work_requests == 2);
@@ -66,7 +66,7 @@ TEST_CASE("a device that scatters reads to fewer places than it gathers writes f
 
 TEST_CASE("blocks without a byte in a batch make no work request") {
   Rig rig;
-  std::vector<Copy> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
+  std::vector<CopyBlock> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
   for (const std::size_t at : {0U, 2U, 5U}) {
     batch.insert(batch.begin() + static_cast<std::ptrdiff_t>(at), batch.back());
     batch[at].length_bytes = 0;
@@ -84,7 +84,7 @@ TEST_CASE("a large transfer is spread over both data queue pairs, in parts of wh
   for (const std::size_t bytes : {limits::kStripeBytes + 1, limits::kStripeBytes + kPart,
                                   std::uint64_t{8} << 20, (std::uint64_t{8} << 20) - 1}) {
     CAPTURE(bytes);
-    const std::vector<Copy> batch = rig.copies({.bytes = bytes});
+    const std::vector<CopyBlock> batch = rig.copies({.bytes = bytes});
     rig.fabric().freeze("fake0");  // posted work stays in the queue
     TestOperation operation;
     const EndpointCounters before = rig.a().counters();
@@ -109,7 +109,7 @@ TEST_CASE("each large work request asks for a completion, which shows progress o
   bool reads = false;
   SUBCASE("written") {}
   SUBCASE("read") { reads = true; }
-  const std::vector<Copy> batch = rig.copies({.bytes = 8 << 20});
+  const std::vector<CopyBlock> batch = rig.copies({.bytes = 8 << 20});
   const EndpointCounters used = rig.run(reads, batch);
   CHECK(used.work_requests == 8);
   CHECK(used.completions == 8);
@@ -124,7 +124,7 @@ TEST_CASE("what has an order, or is small, stays on one queue pair") {
   SUBCASE("writes with a read behind them that flushes them") { options.flush_read = true; }
   SUBCASE("less than a stripe") { bytes = limits::kStripeBytes - 1; }
   Rig rig(4 << 20, options);
-  const std::vector<Copy> batch = rig.copies({.bytes = bytes});
+  const std::vector<CopyBlock> batch = rig.copies({.bytes = bytes});
   rig.fabric().freeze("fake0");
   TestOperation operation;
   REQUIRE((imm ? rig.a().write_with_imm(batch, 7, operation) : rig.a().write(batch, operation)).ok());
@@ -177,7 +177,7 @@ TEST_CASE("200 endpoints on one port work, and go") {
   CHECK(fixture.port(1).endpoints() == 200);
   std::deque<TestOperation> operations;
   std::deque<RemoteRegion> remotes;
-  std::deque<Copy> copies;
+  std::deque<CopyBlock> copies;
   for (Connection& connection : connections) {
     remotes.push_back(share(connection.a(), there.region));
     copies.push_back({&here.region, 0, &remotes.back(), 0, 4096});

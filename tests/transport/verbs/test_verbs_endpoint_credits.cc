@@ -62,12 +62,12 @@ TEST_CASE("a completion queue that is reserved to the last entry takes all the w
   for (int round = 0; round < 3; ++round) {
     std::deque<TestOperation> operations;
     std::deque<RemoteRegion> remotes;
-    std::deque<std::vector<Copy>> batches;
+    std::deque<std::vector<CopyBlock>> batches;
     std::deque<Connection> connections;
     for (int i = 0; i < kPlaces; ++i) connections.emplace_back(fixture);
     for (Connection& connection : connections) {
       remotes.push_back(share(connection.a(), there.region));
-      std::vector<Copy>& batch = batches.emplace_back();
+      std::vector<CopyBlock>& batch = batches.emplace_back();
       for (std::size_t i = 0; i < 60; ++i)
         batch.push_back({&here.region, i * 2048, &remotes.back(), i * 2048, 512});
       REQUIRE(connection.a().write(batch, operations.emplace_back()).ok());
@@ -97,7 +97,7 @@ TEST_CASE(
   fabric.keep_stale = true;
   Rig rig(1 << 20, {}, fabric);
   std::deque<TestOperation> operations;
-  const std::vector<Copy> batch = rig.copies({.count = 100, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 100, .stride_here = 2048, .stride_there = 2048});
   // The work is done, but no completion has been polled when the endpoint is destroyed.
   rig.fabric().hold_completions("fake0");
   REQUIRE(rig.a().write(batch, operations.emplace_back()).ok());
@@ -127,8 +127,8 @@ TEST_CASE(
   CHECK(rig.fixture.until([&] { return port_counters(rig.fixture, 0).stale_completions > 0; }));
   if (!reused) return;
   const RemoteRegion remote = share(*next.a, rig.there.region);
-  std::vector<Copy> again = batch;
-  for (Copy& copy : again) copy.remote = &remote;
+  std::vector<CopyBlock> again = batch;
+  for (CopyBlock& copy : again) copy.remote = &remote;
   Rng(7).fill(rig.here.bytes());
   REQUIRE(next.a->write(again, operations.emplace_back()).ok());
   CHECK(rig.fixture.until([&] { return operations[1].done(); }));

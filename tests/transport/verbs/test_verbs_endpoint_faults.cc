@@ -25,10 +25,10 @@ void refuse_post(Rig& rig, const Blocks& blocks, int nth) {
   CAPTURE(nth);
   Connection connection(rig.fixture);
   const RemoteRegion remote = share(connection.a(), rig.there.region);
-  std::vector<Copy> batches[2] = {rig.copies(blocks), rig.copies(blocks)};
+  std::vector<CopyBlock> batches[2] = {rig.copies(blocks), rig.copies(blocks)};
   Rng(static_cast<std::uint64_t>(nth)).fill(rig.here.bytes());
-  for (std::vector<Copy>& batch : batches) {
-    for (Copy& copy : batch) copy.remote = &remote;
+  for (std::vector<CopyBlock>& batch : batches) {
+    for (CopyBlock& copy : batch) copy.remote = &remote;
   }
   TestOperation operations[3];
   rig.fabric().fail_call(Call::kPostSend, ENOMEM, nth);
@@ -121,7 +121,7 @@ TEST_CASE("an error completion says what failed, with whom, on which path, why, 
   verbs::Options options;
   options.data_queue_pairs = 1;  // so that work is executed in order
   Rig rig(1 << 20, options);
-  const std::vector<Copy> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
   TestOperation first;
   TestOperation victim;
   rig.fabric().fail_work(failure.status, 2, {"fake0", IBV_WR_RDMA_WRITE});
@@ -152,7 +152,7 @@ TEST_CASE("when the port is down, that is the reason, whatever the driver calls 
   TestOperation operation;
   rig.fabric().set_port_state("fake0", IBV_PORT_DOWN);
   rig.fabric().fail_work(IBV_WC_LOC_QP_OP_ERR, 1, {"fake0", IBV_WR_RDMA_WRITE});
-  const std::vector<Copy> batch = rig.copies({});
+  const std::vector<CopyBlock> batch = rig.copies({});
   REQUIRE(rig.a().write(batch, operation).ok());
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
   CHECK(operation.last.code() == Code::kUnavailable);
@@ -164,7 +164,7 @@ TEST_CASE("when the port is down, that is the reason, whatever the driver calls 
 TEST_CASE("a queue pair that was flushed without an error before it breaks the endpoint") {
   Rig rig;
   TestOperation operation;
-  const std::vector<Copy> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 3, .stride_here = 2048, .stride_there = 2048});
   rig.fabric().fail_work(IBV_WC_WR_FLUSH_ERR, 1, {"fake0", IBV_WR_RDMA_WRITE});
   REQUIRE(rig.a().write(batch, operation).ok());
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
@@ -194,7 +194,7 @@ TEST_CASE("the end does not wait for messages that need no completion") {
   for (int i = 0; i < 3; ++i) REQUIRE(send(rig.a(), rig.here.bytes().first(10), operations[i]).ok());
   REQUIRE(rig.fixture.until([&] { return rig.connection.receiver_b.messages.size() == 3; }));
   const TimePoint begin = rig.fixture.now();
-  const std::vector<Copy> batch = rig.copies({});
+  const std::vector<CopyBlock> batch = rig.copies({});
   rig.fabric().fail_work(IBV_WC_REM_ACCESS_ERR, 1, {"fake0", IBV_WR_RDMA_WRITE});
   REQUIRE(rig.a().write(batch, operations[3]).ok());
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
@@ -250,7 +250,7 @@ TEST_CASE("a peer that goes before anything came, or a device that fails later, 
 
 TEST_CASE("a link that stays down ends what is under way with the path and the cause") {
   Rig rig;
-  const std::vector<Copy> batch = rig.copies({.count = 40, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 40, .stride_here = 2048, .stride_there = 2048});
   TestOperation read;
   TestOperation write;
   rig.fabric().set_link("fake0", "fake1", LinkState::kDown);
@@ -268,7 +268,7 @@ TEST_CASE("a link that stays down ends what is under way with the path and the c
 
 TEST_CASE("a link that comes back in time costs nothing but time") {
   Rig rig;
-  const std::vector<Copy> batch = rig.copies({.count = 40, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 40, .stride_here = 2048, .stride_there = 2048});
   TestOperation operation;
   rig.fabric().set_link("fake0", "fake1", LinkState::kDown);
   REQUIRE(rig.a().write(batch, operation).ok());
@@ -286,7 +286,7 @@ TEST_CASE("an error of the port leaves connections alone: the fabric says whethe
   rig.fabric().raise("fake0", IBV_EVENT_PORT_ERR);
   rig.fixture.settle();
   CHECK(rig.connection.receiver_a.closed == 0);
-  const std::vector<Copy> batch = rig.copies({.count = 4});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 4});
   rig.run(false, batch);
   CHECK(rig.equal(batch));
 }
@@ -313,7 +313,7 @@ TEST_CASE("after a change of the GID new connections use the new one, and old on
 TEST_CASE("a device that fails for good ends every operation, once, and every connection") {
   Rig rig(4 << 20);
   Connection other(rig.fixture);
-  const std::vector<Copy> batch = rig.copies({.count = 1000, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> batch = rig.copies({.count = 1000, .stride_here = 2048, .stride_there = 2048});
   std::deque<TestOperation> operations;
   rig.fabric().freeze("fake0");
   REQUIRE(rig.a().read(batch, operations.emplace_back()).ok());
@@ -341,7 +341,7 @@ TEST_CASE("a device that fails for good ends every operation, once, and every co
 TEST_CASE("a region closed on the loop is free at once, also while its endpoint is broken and not flushed") {
   Rig rig;
   auto local = std::make_unique<GuardedRegion>(rig.fixture.device(0), 1 << 20, Rights::kLocal, 3);
-  const Copy copies[] = {{&local->region, 0, &rig.remote, 0, 1 << 20}};
+  const CopyBlock copies[] = {{&local->region, 0, &rig.remote, 0, 1 << 20}};
   TestOperation operation;
   REQUIRE(rig.a().read(copies, operation).ok());
   rig.fabric().hold_completions("fake0");

@@ -19,7 +19,7 @@ bool usable(FakeVerbsFixture& fixture) { return fixture.device(0).usable().ok();
 void read_again(Rig& rig, GuardedRegion& here) {
   Connection connection(rig.fixture);
   const RemoteRegion remote = share(connection.a(), rig.there.region);
-  const Copy copies[] = {{&here.region, 0, &remote, 0, 4096}};
+  const CopyBlock copies[] = {{&here.region, 0, &remote, 0, 4096}};
   TestOperation operation;
   REQUIRE(connection.a().read(copies, operation).ok());
   REQUIRE(rig.fixture.until([&] { return operation.done(); }));

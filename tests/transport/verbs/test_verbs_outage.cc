@@ -41,7 +41,7 @@ TEST_CASE("queue pairs repeat for as long as the outage tolerated, unless their 
     // The reason of the break names the values that were set.
     rig.fabric().set_link("fake0", "fake1", LinkState::kDown);
     TestOperation operation;
-    const std::vector<Copy> batch = rig.copies({});
+    const std::vector<CopyBlock> batch = rig.copies({});
     REQUIRE(rig.a().write(batch, operation).ok());
     REQUIRE(rig.fixture.until([&] { return operation.done(); }));
     CHECK(contains(operation.last.text(), "timeout " + std::to_string(row.timeout) + ", retries " +

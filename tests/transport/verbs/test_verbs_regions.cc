@@ -24,7 +24,7 @@ FakeOptions with_largest_registration(std::uint64_t bytes) {
   return options;
 }
 
-std::uint64_t address_of(const MemoryRegion& region) {
+std::uint64_t address_of(const DeviceRegion& region) {
   return reinterpret_cast<std::uintptr_t>(region.data());
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("a region is registered once, with the access that its rights say") {
   ByteVector memory(100'000);
   for (const Expected& expected : all) {
     watched.registered.clear();
-    MemoryRegion region = watched.add(memory.data() + 3, 90'001, expected.rights);
+    DeviceRegion region = watched.add(memory.data() + 3, 90'001, expected.rights);
     REQUIRE(watched.registered.size() == 1);
     const Registered& made = watched.registered[0];
     CHECK(made.address == address_of(region));
@@ -92,7 +92,7 @@ TEST_CASE("a device without atomics is not asked for them") {
   FakeOptions options = FakeOptions::roce(1);
   options.devices[0].attributes.atomic_cap = IBV_ATOMIC_NONE;
   WatchedDevice watched(options);
-  const MemoryRegion region = watched.allocate(4096);
+  const DeviceRegion region = watched.allocate(4096);
   CHECK((watched.registered.at(0).access & IBV_ACCESS_REMOTE_ATOMIC) == 0);
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("every region has an id of its own, also after others were closed") {
   ByteVector memory(64);
   std::vector<Handle> seen;
   for (int i = 0; i < 20; ++i) {
-    MemoryRegion region = watched.add(memory.data(), memory.size());
+    DeviceRegion region = watched.add(memory.data(), memory.size());
     const Handle id = region.describe().id;
     CHECK(id.generation != 0);
     CHECK(std::find(seen.begin(), seen.end(), id) == seen.end());
@@ -112,7 +112,7 @@ TEST_CASE("every region has an id of its own, also after others were closed") {
 TEST_CASE("memory beyond what the device takes at once is registered in equal parts") {
   WatchedDevice watched(with_largest_registration(4 * kMiB + 1));
   const std::uint64_t length = 10 * kMiB + 5;
-  MemoryRegion region = watched.allocate(length);
+  DeviceRegion region = watched.allocate(length);
   const std::vector<std::uint64_t> keys = verbs_keys(region.describe()).keys;
   REQUIRE(keys.size() == 3);
   REQUIRE(watched.registered.size() == 3);
@@ -137,7 +137,7 @@ TEST_CASE("memory beyond what the device takes at once is registered in equal pa
 
 TEST_CASE("memory beyond eight parts is refused, and the text names the device's limit") {
   WatchedDevice watched(with_largest_registration(2 * kMiB));
-  MemoryRegion most = watched.allocate(16 * kMiB);
+  DeviceRegion most = watched.allocate(16 * kMiB);
   CHECK(verbs_keys(most.describe()).keys.size() == 8);
   const Status status = watched.device->allocate(16 * kMiB + 1, Rights::kLocal, MemoryKind::kHost).status();
   CHECK(status.code() == Code::kInvalidArgument);
@@ -181,7 +181,7 @@ TEST_CASE("memory that is mapped read-only can be registered for reading, and fo
   WatchedDevice watched(FakeOptions::roce(1), options);
   watched.plain_error = EFAULT;  // the kernel's error for write access to read-only memory
   ByteVector memory(4096);
-  const MemoryRegion region = watched.add(memory.data(), memory.size(), Rights::kRemoteRead);
+  const DeviceRegion region = watched.add(memory.data(), memory.size(), Rights::kRemoteRead);
   CHECK(watched.registered.at(0).access == IBV_ACCESS_REMOTE_READ);
   CHECK(watched.device->register_memory(memory.data(), memory.size(), Rights::kReadWrite, MemoryKind::kHost)
             .status()
@@ -199,7 +199,7 @@ TEST_CASE("regions are registered with relaxed ordering, what a port uses for it
   REQUIRE_FALSE(watched.registered.empty());
   for (const Registered& made : watched.registered) CHECK((made.access & kRelaxed) == 0);
   const std::size_t before = watched.registered.size();
-  const MemoryRegion region = watched.allocate(4096);
+  const DeviceRegion region = watched.allocate(4096);
   REQUIRE(watched.registered.size() == before + 1);
   CHECK((watched.registered.back().access & kRelaxed) != 0);
   CHECK(watched.registered.back().call == "ibv_reg_mr_iova2");
@@ -211,7 +211,7 @@ TEST_CASE("relaxed ordering can be switched off, and is not asked of a library t
   SUBCASE("switched off") { off.relaxed_ordering = false; }
   SUBCASE("an old library") { options.has_iova2 = false; }
   WatchedDevice watched(options, off);
-  const MemoryRegion region = watched.allocate(4096);
+  const DeviceRegion region = watched.allocate(4096);
   CHECK(watched.registered.at(0).call == "ibv_reg_mr");
   CHECK((watched.registered.at(0).access & kRelaxed) == 0);
 }
@@ -219,10 +219,10 @@ TEST_CASE("relaxed ordering can be switched off, and is not asked of a library t
 TEST_CASE("a driver that refuses relaxed ordering is asked once") {
   WatchedDevice watched;
   watched.iova2_error = EINVAL;
-  const MemoryRegion first = watched.allocate(4096);
+  const DeviceRegion first = watched.allocate(4096);
   CHECK(watched.registered.at(0).call == "ibv_reg_mr");
   watched.iova2_error = 0;
-  const MemoryRegion second = watched.allocate(4096);
+  const DeviceRegion second = watched.allocate(4096);
   CHECK(watched.registered.at(1).call == "ibv_reg_mr");
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("an error that has nothing to do with ordering is reported, and orderi
   CHECK(watched.device->allocate(4096, Rights::kLocal, MemoryKind::kHost).status().code() ==
         Code::kInvalidArgument);
   watched.iova2_error = watched.plain_error = 0;
-  const MemoryRegion region = watched.allocate(4096);
+  const DeviceRegion region = watched.allocate(4096);
   CHECK((watched.registered.at(0).access & kRelaxed) != 0);
 }
 
@@ -244,12 +244,12 @@ TEST_CASE("an error that has nothing to do with ordering is reported, and orderi
 
 TEST_CASE("a range of our own side inside an allocation needs no registration of its own") {
   WatchedDevice watched(with_largest_registration(4 * kMiB));
-  MemoryRegion whole = watched.allocate(10 * kMiB);
+  DeviceRegion whole = watched.allocate(10 * kMiB);
   REQUIRE(watched.registered.size() == 3);
-  MemoryRegion part = watched.add(whole.data() + 4 * kMiB - 100, 300, Rights::kLocal);
+  DeviceRegion part = watched.add(whole.data() + 4 * kMiB - 100, 300, Rights::kLocal);
   // One more page, registered once, for the key without access.
   REQUIRE(watched.registered.size() == 4);
-  MemoryRegion other = watched.add(whole.data(), 10 * kMiB, Rights::kLocal);
+  DeviceRegion other = watched.add(whole.data(), 10 * kMiB, Rights::kLocal);
   CHECK(watched.registered.size() == 4);
 
   const verbs::VerbsRegion& impl = WatchedDevice::impl(part);
@@ -267,12 +267,12 @@ TEST_CASE("a range of our own side inside an allocation needs no registration of
 
 TEST_CASE("the key of a region of our own side gives peers nothing") {
   WatchedDevice watched;
-  MemoryRegion whole = watched.allocate(kMiB);
-  const MemoryRegion shared = watched.add(whole.data() + 64, 4096, Rights::kLocal);
+  DeviceRegion whole = watched.allocate(kMiB);
+  const DeviceRegion shared = watched.add(whole.data() + 64, 4096, Rights::kLocal);
   ByteVector memory(4096);
-  const MemoryRegion own = watched.add(memory.data(), memory.size(), Rights::kLocal);
+  const DeviceRegion own = watched.add(memory.data(), memory.size(), Rights::kLocal);
   constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  for (const MemoryRegion* region : {&shared, &own}) {
+  for (const DeviceRegion* region : {&shared, &own}) {
     const std::vector<std::uint64_t> keys = verbs_keys(region->describe()).keys;
     REQUIRE(keys.size() == 1);
     const Registered* made = watched.with_remote_key(keys[0]);
@@ -283,11 +283,11 @@ TEST_CASE("the key of a region of our own side gives peers nothing") {
 
 TEST_CASE("a range that peers may use has keys of its own, which end with it") {
   WatchedDevice watched;
-  MemoryRegion whole = watched.allocate(kMiB);
-  MemoryRegion part = watched.add(whole.data(), kMiB, Rights::kReadWrite);
+  DeviceRegion whole = watched.allocate(kMiB);
+  DeviceRegion part = watched.add(whole.data(), kMiB, Rights::kReadWrite);
   REQUIRE(watched.registered.size() == 2);
   CHECK(verbs_keys(part.describe()).keys != verbs_keys(whole.describe()).keys);
-  MemoryRegion readable = watched.add(whole.data() + 64, 64, Rights::kRemoteRead);
+  DeviceRegion readable = watched.add(whole.data() + 64, 64, Rights::kRemoteRead);
   const Registered& made = watched.registered.at(2);
   CHECK(made.bytes == 64);
   CHECK((made.access & IBV_ACCESS_REMOTE_WRITE) == 0);
@@ -298,7 +298,7 @@ TEST_CASE("a range that peers may use has keys of its own, which end with it") {
 
 TEST_CASE("only ranges that lie wholly inside a living allocation share its registration") {
   WatchedDevice watched;
-  MemoryRegion whole = watched.allocate(kMiB);
+  DeviceRegion whole = watched.allocate(kMiB);
   CHECK(watched.state->find_allocation(whole.data(), kMiB) != nullptr);
   CHECK(watched.state->find_allocation(whole.data() + kMiB - 1, 1) != nullptr);
   CHECK(watched.state->find_allocation(whole.data() + kMiB - 1, 2) == nullptr);

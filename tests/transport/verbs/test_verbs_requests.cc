@@ -30,7 +30,7 @@ struct Rig {
         builder(limits, counters, notifications),
         chain(std::make_unique<Chain>()) {}
 
-  Copy block(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
+  CopyBlock block(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
     return {&local, local_offset, &remote, remote_offset, bytes};
   }
   // Adds all work requests of the operation to the chain.
@@ -43,7 +43,7 @@ struct Rig {
 
   WatchedDevice device;
   ByteVector memory;
-  MemoryRegion local;
+  DeviceRegion local;
   RemoteRegion remote;
   EndpointCounters counters;
   std::uint64_t notifications = 0;
@@ -51,7 +51,7 @@ struct Rig {
   std::unique_ptr<Chain> chain;
 };
 
-OneSided operation_of(Kind kind, std::span<const Copy> copies) {
+OneSided operation_of(Kind kind, std::span<const CopyBlock> copies) {
   OneSided out;
   out.kind = kind;
   out.batch = copies;
@@ -65,7 +65,7 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 TEST_CASE(
     "blocks that follow each other at the peer are one request, with as many pieces as the device takes") {
   Rig rig;
-  std::vector<Copy> copies;
+  std::vector<CopyBlock> copies;
   for (std::uint64_t i = 0; i < 6; ++i) copies.push_back(rig.block(i * 128, i * 64, 64));
   SUBCASE("a write gathers four") {
     OneSided write = operation_of(Kind::kWrite, copies);
@@ -91,8 +91,8 @@ TEST_CASE(
 TEST_CASE(
     "adjacent blocks are one piece, blocks without bytes are none, and scattered blocks are not joined") {
   Rig rig;
-  const std::vector<Copy> copies{rig.block(0, 0, 64), rig.block(9, 9, 0), rig.block(64, 64, 64),
-                                 rig.block(128, 4096, 64)};
+  const std::vector<CopyBlock> copies{rig.block(0, 0, 64), rig.block(9, 9, 0), rig.block(64, 64, 64),
+                                      rig.block(128, 4096, 64)};
   OneSided write = operation_of(Kind::kWrite, copies);
   rig.build(write);
   REQUIRE(rig.chain->count == 2);
@@ -104,7 +104,7 @@ TEST_CASE(
 
 TEST_CASE("a request of 512 KiB or more asks for its completion, and none is larger than 1 MiB") {
   Rig rig({4, 2, {}, false}, FakeOptions::roce(1), 3 << 20);
-  const Copy whole = rig.block(0, 0, (2 << 20) + 100);
+  const CopyBlock whole = rig.block(0, 0, (2 << 20) + 100);
   OneSided write = operation_of(Kind::kWrite, {&whole, 1});
   rig.build(write);
   REQUIRE(rig.chain->count == 3);
@@ -120,7 +120,7 @@ TEST_CASE("a region of several registrations is cut where its keys change") {
   fabric.devices[0].attributes.max_mr_size = 2 << 20;
   Rig rig({4, 2, {}, false}, std::move(fabric), 4 << 20);
   REQUIRE(rig.remote.access().keys != nullptr);
-  const Copy over = rig.block((2 << 20) - 8, (2 << 20) - 8, 16);
+  const CopyBlock over = rig.block((2 << 20) - 8, (2 << 20) - 8, 16);
   OneSided write = operation_of(Kind::kWrite, {&over, 1});
   ibv_send_wr request{};
   ibv_sge part{};
@@ -135,7 +135,7 @@ TEST_CASE("a region of several registrations is cut where its keys change") {
 
 TEST_CASE("one block is one request, inline where it is a short write") {
   Rig rig;
-  const Copy block = rig.block(8, 16, 100);
+  const CopyBlock block = rig.block(8, 16, 100);
   ibv_send_wr request{};
   ibv_sge part{};
   SUBCASE("a short write") {
@@ -160,7 +160,7 @@ TEST_CASE("one block is one request, inline where it is a short write") {
     CHECK(rig.counters.bytes_received == 100);
   }
   SUBCASE("a block without a byte is none") {
-    const Copy empty = rig.block(8, 16, 0);
+    const CopyBlock empty = rig.block(8, 16, 0);
     OneSided write = operation_of(Kind::kWrite, {&empty, 1});
     CHECK_FALSE(rig.builder.single(write, 100, request, part));
   }
@@ -169,7 +169,7 @@ TEST_CASE("one block is one request, inline where it is a short write") {
 TEST_CASE("a notification goes with the last request of its batch, or as a request of its own") {
   Rig rig;
   OneSided write = operation_of(Kind::kWrite, {});
-  std::vector<Copy> copies;
+  std::vector<CopyBlock> copies;
   SUBCASE("with the data") {
     copies = {rig.block(0, 0, 8), rig.block(0, 4096, 8)};
     write.batch = copies;
@@ -188,7 +188,7 @@ TEST_CASE("a notification goes with the last request of its batch, or as a reque
 
 TEST_CASE("a read flushes the data of a batch, and a notification waits for its answer") {
   Rig rig({4, 2, {0x1000, 1, kScratchKey}, true});
-  const Copy block = rig.block(0, 100, 28);
+  const CopyBlock block = rig.block(0, 100, 28);
   OneSided write = operation_of(Kind::kWrite, {&block, 1});
   write.flush_read = true;
   SUBCASE("alone") {

@@ -20,7 +20,7 @@ class FakePort final : public verbs::RegionUsers {
  public:
   FakePort(WatchedDevice& watched, std::shared_ptr<Loop> loop) : watched_(watched), loop_(std::move(loop)) {}
 
-  void use(const MemoryRegion& region) {
+  void use(const DeviceRegion& region) {
     uses_ = WatchedDevice::impl(region).uses;
     REQUIRE(uses_->add_use());
   }
@@ -67,7 +67,7 @@ bool mapped(const std::byte* page) { return msync(const_cast<std::byte*>(page), 
 
 TEST_CASE("closing waits for an operation of ours, then ends the registration") {
   Bench bench;
-  MemoryRegion region = bench.watched.allocate(4096);
+  DeviceRegion region = bench.watched.allocate(4096);
   bench.port->use(region);
   SUBCASE("on a loop that the closer drives") {}
   SUBCASE("on a loop with a thread") { bench.loop->start_thread(); }
@@ -81,8 +81,8 @@ TEST_CASE("closing waits for an operation of ours, then ends the registration") 
 
 TEST_CASE("an operation that does not end in time is reset, before the registration ends") {
   Bench bench;
-  MemoryRegion region = bench.watched.allocate(4096);
-  MemoryRegion other = bench.watched.allocate(4096);
+  DeviceRegion region = bench.watched.allocate(4096);
+  DeviceRegion other = bench.watched.allocate(4096);
   bench.port->use(region);
   SUBCASE("on a loop that the closer drives") {}
   SUBCASE("on a loop with a thread") { bench.loop->start_thread(); }
@@ -97,7 +97,7 @@ TEST_CASE("an operation that does not end in time is reset, before the registrat
 
 TEST_CASE("on the loop nothing is waited for: operations are reset at once") {
   Bench bench;
-  MemoryRegion region = bench.watched.allocate(4096);
+  DeviceRegion region = bench.watched.allocate(4096);
   bench.port->use(region);
   bench.loop->start_thread();
   const TimePoint begin = steady_clock().now();
@@ -110,7 +110,7 @@ TEST_CASE("on the loop nothing is waited for: operations are reset at once") {
 TEST_CASE("a port that does not react keeps nobody: the registration ends under its operation") {
   Bench bench;
   bench.port->deaf = true;
-  MemoryRegion region = bench.watched.allocate(4096);
+  DeviceRegion region = bench.watched.allocate(4096);
   bench.port->use(region);
   CHECK(region.close(1ms).code() == Code::kDeadlineExceeded);
   CHECK(bench.watched.events == Events{"reset users", "deregistered"});
@@ -119,8 +119,8 @@ TEST_CASE("a port that does not react keeps nobody: the registration ends under 
 
 TEST_CASE("closing a range that shares a registration leaves it, but not under work of ours") {
   Bench bench;
-  MemoryRegion whole = bench.watched.allocate(8192);
-  MemoryRegion part = bench.watched.add(whole.data(), 4096, Rights::kLocal);
+  DeviceRegion whole = bench.watched.allocate(8192);
+  DeviceRegion part = bench.watched.add(whole.data(), 4096, Rights::kLocal);
   bench.port->use(part);
   SUBCASE("work that can be reset") {
     CHECK(part.close(1ms).code() == Code::kDeadlineExceeded);
@@ -136,7 +136,7 @@ TEST_CASE("closing a range that shares a registration leaves it, but not under w
 
 TEST_CASE("a driver that holds a registration for a peer's work lets it go when all connections are reset") {
   Bench bench;
-  MemoryRegion region = bench.watched.allocate(4096);
+  DeviceRegion region = bench.watched.allocate(4096);
   bench.watched.deregister_error = EINVAL;
   bench.watched.deregister_failures = 3;
   SUBCASE("closed on a thread of its own") {
@@ -158,9 +158,9 @@ TEST_CASE(
   Bench bench;
   bench.watched.deregister_error = EBUSY;
   bench.watched.deregister_failures = 1'000'000;
-  MemoryRegion owned = bench.watched.allocate(8192);
+  DeviceRegion owned = bench.watched.allocate(8192);
   ByteVector callers(4096);
-  MemoryRegion borrowed = bench.watched.add(callers.data(), callers.size());
+  DeviceRegion borrowed = bench.watched.add(callers.data(), callers.size());
   const std::byte* const page = owned.data();
   const Status kept = owned.close();
   CHECK(kept.code() == Code::kInternal);
@@ -170,7 +170,7 @@ TEST_CASE(
   CHECK(lent.text().find("must not be freed") != std::string::npos);
 
   CHECK(owned.close().code() == Code::kInternal);  // repeating changes nothing
-  owned = MemoryRegion();
+  owned = DeviceRegion();
   CHECK(mapped(page));
   CHECK(bench.watched.alive() == 2);
   CHECK(bench.watched.state->usable().code() == Code::kInternal);

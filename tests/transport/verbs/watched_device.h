@@ -47,18 +47,18 @@ class WatchedDevice {
   WatchedDevice(const WatchedDevice&) = delete;
   WatchedDevice& operator=(const WatchedDevice&) = delete;
 
-  MemoryRegion add(void* data, std::size_t bytes, Rights rights = Rights::kReadWrite,
+  DeviceRegion add(void* data, std::size_t bytes, Rights rights = Rights::kReadWrite,
                    MemoryKind kind = MemoryKind::kHost) {
     auto region = device->register_memory(data, bytes, rights, kind);
     REQUIRE_MESSAGE(region.has_value(), region.status().text());
     return std::move(*region);
   }
-  MemoryRegion allocate(std::size_t bytes, Rights rights = Rights::kReadWrite) {
+  DeviceRegion allocate(std::size_t bytes, Rights rights = Rights::kReadWrite) {
     auto region = device->allocate(bytes, rights);
     REQUIRE_MESSAGE(region.has_value(), region.status().text());
     return std::move(*region);
   }
-  static verbs::VerbsRegion& impl(const MemoryRegion& region) {
+  static verbs::VerbsRegion& impl(const DeviceRegion& region) {
     return dynamic_cast<verbs::VerbsRegion&>(*region.impl());
   }
   // Returns the registration with this key, live or not.
