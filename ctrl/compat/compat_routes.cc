@@ -264,7 +264,7 @@ ApiReply CompatRoutes::get_region(const Call& call) {
   const EntityRef& of = request->agent;
   if (Status status = permit(call, Role::kRead, of.scope); !status.ok())
     return reply_error(std::move(status));
-  std::optional<compat::MemoryRegion> out;
+  std::optional<compat::EntityRegion> out;
   if (const std::optional<PeerInfo> held = find(call, of.scope, of.id)) {
     const Entity agent = compat::to_entity(*held);
     // The keys of a Slime agent's regions are only available from the agent.

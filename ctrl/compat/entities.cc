@@ -89,12 +89,12 @@ Result<T> finished(const Body& body, T value) {
   return value;
 }
 
-Json to_json(const MemoryRegion& region) {
+Json to_json(const EntityRegion& region) {
   return {{"addr", region.addr}, {"length", region.length}, {"rkey", region.rkey}, {"lkey", region.lkey}};
 }
 
-MemoryRegion read_region(Body& in) {
-  MemoryRegion out;
+EntityRegion read_region(Body& in) {
+  EntityRegion out;
   out.addr = in.integer("addr", 0, std::numeric_limits<std::uint64_t>::max());
   out.length = in.integer("length", 0, std::numeric_limits<std::uint64_t>::max());
   out.rkey = in.integer32("rkey", 0);
@@ -367,7 +367,7 @@ std::string encode_entities(const std::vector<std::string>& entities) {
 }
 std::string encode_agents(const std::vector<std::string>& agents) { return join(agents); }
 
-std::string encode_region(const std::optional<MemoryRegion>& region) {
+std::string encode_region(const std::optional<EntityRegion>& region) {
   return dump({{"mr_info", region ? to_json(*region) : Json(nullptr)}});
 }
 

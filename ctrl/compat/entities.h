@@ -22,7 +22,8 @@ inline constexpr Nanos kTtl = std::chrono::seconds(60);  // its clients renew ev
 inline constexpr std::string_view kNoAddress = "unknown.invalid:1";
 inline constexpr std::string_view kAgentType = "agent";
 
-struct MemoryRegion {
+// A region of an entity, as its owner describes it.
+struct EntityRegion {
   std::uint64_t addr = 0, length = 0;
   std::uint32_t rkey = 0, lkey = 0;
 };
@@ -37,7 +38,7 @@ struct Entity {
   std::string address;  // of agents; often an IP address without a port
   std::string device, link_type;
   std::uint32_t ib_port = 1;
-  std::map<std::string, MemoryRegion> regions;
+  std::map<std::string, EntityRegion> regions;
   bool native = false;  // registered as a Slime agent: read-only for these routes
 };
 
@@ -64,7 +65,7 @@ struct AgentRequest {
 struct RegionRequest {
   EntityRef agent;
   std::string name;
-  MemoryRegion region;
+  EntityRegion region;
 };
 struct RegionQuery {
   EntityRef agent;
@@ -93,7 +94,7 @@ std::string encode_entity(const Entity& entity);
 std::string encode_agent(const Entity& agent);
 std::string encode_entities(const std::vector<std::string>& entities);
 std::string encode_agents(const std::vector<std::string>& agents);
-std::string encode_region(const std::optional<MemoryRegion>& region);
+std::string encode_region(const std::optional<EntityRegion>& region);
 
 // Converts an error reply to NanoCtrl's form: {"status": "error", "message"}.
 void translate_error(ApiReply& reply);

@@ -19,17 +19,17 @@ std::string_view cut_text(std::string_view text, std::size_t limit) {
 
 }  // namespace
 
-void Outbox::SendOperation::complete(Status status) noexcept {
+void Outbox::FrameOperation::complete(Status status) noexcept {
   outbox.free_operations_.push_back(this);
   if (!status.ok()) outbox.on_send_failed(std::move(status));
 }
 
-Outbox::SendOperation* Outbox::take_operation() {
+Outbox::FrameOperation* Outbox::take_operation() {
   if (free_operations_.empty()) {
-    operations_.push_back(std::make_unique<SendOperation>(*this));
+    operations_.push_back(std::make_unique<FrameOperation>(*this));
     free_operations_.push_back(operations_.back().get());
   }
-  SendOperation* const operation = free_operations_.back();
+  FrameOperation* const operation = free_operations_.back();
   free_operations_.pop_back();
   operation->deadline = kNever;
   return operation;
@@ -58,7 +58,7 @@ bool Outbox::try_send(OutFrame& frame) {
     header.flags |= wire::kFlagOneWay;
   header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
   header.body_bytes = static_cast<std::uint32_t>(frame.body.size());
-  SendOperation* const operation = take_operation();
+  FrameOperation* const operation = take_operation();
   const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&header, 1)), Bytes(frame.text),
                                       Bytes(frame.body)};
   // The peer may close when it has kClosing, so kClosing follows the one-sided writes of this side.

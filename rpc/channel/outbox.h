@@ -90,12 +90,13 @@ class Outbox {
   void disallow_answers(std::size_t fewer) { more_answers_ -= fewer; }
 
  private:
-  struct SendOperation final : transport::Operation {
-    explicit SendOperation(Outbox& o) : outbox(o) {}
+  // The send of one frame.
+  struct FrameOperation final : transport::Operation {
+    explicit FrameOperation(Outbox& o) : outbox(o) {}
     void complete(Status status) noexcept override;
     Outbox& outbox;
   };
-  SendOperation* take_operation();
+  FrameOperation* take_operation();
   void on_send_failed(Status status);
   bool admit_answer();
 
@@ -106,8 +107,8 @@ class Outbox {
   std::size_t queued_bytes_ = 0;
   std::size_t queued_answers_ = 0;
   std::size_t more_answers_ = 0;
-  std::vector<std::unique_ptr<SendOperation>> operations_;
-  std::vector<SendOperation*> free_operations_;
+  std::vector<std::unique_ptr<FrameOperation>> operations_;
+  std::vector<FrameOperation*> free_operations_;
 };
 
 }  // namespace slime::rpc
