@@ -1,7 +1,5 @@
 #include "rpc/channel/answer_box.h"
 
-#include "rpc/channel/channel_impl.h"
-
 namespace slime::rpc {
 
 std::uint64_t owned_bytes(const Attachments& attachments) {
@@ -14,15 +12,15 @@ std::uint64_t owned_bytes(const Attachments& attachments) {
 
 void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexcept {
   const Handle served = Handle::unpack(ticket);
-  if (at_once_ != nullptr && at_once_->box_ == this && channel_ != nullptr)
-    return channel_->send_answer(served, std::move(reply));
+  if (at_once_ != nullptr && at_once_->box_ == this && host_ != nullptr)
+    return host_->send_answer(served, std::move(reply));
   Answer answer{served, std::move(reply)};
   AttachedBody dropped;  // destroyed after the lock, like the answer if the channel is closed
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   if (answer.reply) take_from_account(answer, dropped);
   waiting_.answers.push_back(std::move(answer));
-  call_channel_if_first();
+  call_host_if_first();
 }
 
 // Bounds the memory of waiting answers: the loop may be late, because handlers on many threads are
@@ -45,11 +43,11 @@ void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
   if (noted != nullptr) dropped.attachments.swap(noted->attachments);
 }
 
-void AnswerBox::call_channel_if_first() {
+void AnswerBox::call_host_if_first() {
   if (waiting_.answers.size() + waiting_.streams.size() + waiting_.messages.size() > 1)
-    return;  // the channel was called before and takes everything
+    return;  // the host was called before and takes everything
   loop_->post([box = shared_from_this()] {
-    if (box->channel_ != nullptr) box->channel_->take_answers();
+    if (box->host_ != nullptr) box->host_->take_answers();
   });
 }
 
@@ -57,16 +55,16 @@ void AnswerBox::granted(std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   loop_->post([box = shared_from_this(), ticket] {
-    if (box->channel_ != nullptr) box->channel_->on_granted(Handle::unpack(ticket));
+    if (box->host_ != nullptr) box->host_->on_granted(Handle::unpack(ticket));
   });
 }
 
 void AnswerBox::attend(std::uint64_t key) {
-  if (at_once_ != nullptr && at_once_->box_ == this && channel_ != nullptr) return channel_->attend_user(key);
+  if (at_once_ != nullptr && at_once_->box_ == this && host_ != nullptr) return host_->attend_user(key);
   const std::lock_guard lock(mutex_);
   if (loop_ == nullptr) return;
   waiting_.streams.push_back(key);
-  call_channel_if_first();
+  call_host_if_first();
 }
 
 // Does nothing in a forked child: a thread of the parent may have held the lock, and there is no
@@ -77,7 +75,7 @@ void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& mes
   if (loop_ == nullptr) return;
   count_given_back();
   waiting_.messages.push_back({tag, number, std::move(message)});
-  call_channel_if_first();
+  call_host_if_first();
 }
 
 std::shared_ptr<StreamEnd> AnswerBox::stream(std::uint64_t ticket) const {
@@ -164,7 +162,7 @@ void AnswerBox::close() {
   {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;
-    channel_ = nullptr;
+    host_ = nullptr;
     dropped = std::exchange(waiting_, {});
     streams.swap(streams_);
     notes.swap(notes_);

@@ -24,8 +24,6 @@
 
 namespace slime::rpc {
 
-class ChannelImpl;
-
 // Returns the bytes that are freed with the attachments. Bytes of a user's region do not count.
 std::uint64_t owned_bytes(const Attachments& attachments);
 
@@ -36,6 +34,20 @@ class AnswerBox final : public Request::Responder,
                         public DeliverySource,
                         public std::enable_shared_from_this<AnswerBox> {
  public:
+  // The part of the channel that the box calls. Thread: the loop.
+  class Host {
+   public:
+    // Takes all that waits in the box: see take().
+    virtual void take_answers() = 0;
+    virtual void send_answer(Handle served, Result<ByteVector>&& reply) = 0;
+    // The user of this stream waits for the channel.
+    virtual void attend_user(std::uint64_t key) = 0;
+    // The server has granted or refused the place of this request.
+    virtual void on_granted(Handle served) = 0;
+
+   protected:
+    ~Host() = default;
+  };
   struct Answer {
     Handle served;
     Result<ByteVector> reply;
@@ -43,14 +55,13 @@ class AnswerBox final : public Request::Responder,
     std::uint64_t refused_bytes = 0;  // not 0: the account refused so many bytes; `reply` is empty
   };
   // Bytes of answers larger than `large_bytes` are taken from the account before the answers wait.
-  // `channel` may be null: then its owner calls take().
-  AnswerBox(transport::Loop& loop, ChannelImpl* channel, std::shared_ptr<Account> account,
-            std::size_t large_bytes)
+  // `host` may be null: then the owner of the box calls take(). The host lives until close().
+  AnswerBox(transport::Loop& loop, Host* host, std::shared_ptr<Account> account, std::size_t large_bytes)
       : clock_(loop.clock()),
         loop_(&loop),
         account_(std::move(account)),
         large_bytes_(large_bytes),
-        channel_(channel) {}
+        host_(host) {}
 
   // While this scope is alive, answers of this thread are sent immediately: most handlers on the
   // loop answer before they return.
@@ -98,7 +109,7 @@ class AnswerBox final : public Request::Responder,
     std::vector<Answer> answers;
     std::vector<GivenBack> messages;
   };
-  // Takes everything that waits. The first item that is put into an empty box calls the channel.
+  // Takes everything that waits. The first item that is put into an empty box calls the host.
   Waiting take();
   // The caller has cancelled: runs the tasks of on_cancel().
   void cancel(std::uint64_t ticket);
@@ -114,7 +125,7 @@ class AnswerBox final : public Request::Responder,
   void close();
 
  private:
-  void call_channel_if_first();                                   // with the lock held
+  void call_host_if_first();                                      // with the lock held
   void take_from_account(Answer& answer, AttachedBody& dropped);  // with the lock held
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
@@ -129,7 +140,7 @@ class AnswerBox final : public Request::Responder,
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> given_back_{0};
   const std::uint64_t process_ = fork_generation();
-  ChannelImpl* channel_;  // touched by the loop only
+  Host* host_;  // touched by the loop only; null: none, or closed
 };
 
 // The responder of one-way requests. Drops results and attachments, passes errors on. A one-way

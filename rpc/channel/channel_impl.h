@@ -35,6 +35,7 @@ namespace slime::rpc {
 class ChannelImpl final : public Channel,
                           private transport::Receiver,
                           private TurnHost,
+                          private AnswerBox::Host,
                           private Outbox::Listener,
                           private Inbox::Receives,
                           private CallTable::Host {
@@ -72,15 +73,6 @@ class ChannelImpl final : public Channel,
     return connection_.ready() && connection_.peer_has(wire::kFeatureProofs);
   }
   [[nodiscard]] ChannelCounters counters() const override;
-
-  // ---- for AnswerBox
-  // Takes all that waits in the box.
-  void take_answers();
-  void send_answer(Handle served, Result<ByteVector>&& reply) {
-    served_.send_answer(served, std::move(reply));
-  }
-  void attend_user(std::uint64_t key);
-  void on_granted(Handle served);
 
  private:
   using Kind = CallTable::Kind;
@@ -128,6 +120,14 @@ class ChannelImpl final : public Channel,
   Status on_pong(const wire::Frame& frame);
   Status on_peer_closing();
   Status on_proof(const wire::Frame& frame);  // proof.cc
+
+  // AnswerBox::Host
+  void take_answers() override;
+  void send_answer(Handle served, Result<ByteVector>&& reply) override {
+    served_.send_answer(served, std::move(reply));
+  }
+  void attend_user(std::uint64_t key) override;
+  void on_granted(Handle served) override;
 
   // The parts call each other through these.
   void on_queued_frame_left(const OutFrame& frame) override { calls_.on_left(frame); }
