@@ -9,7 +9,7 @@
 #include "agent/connecting/connection.h"
 #include "agent/connecting/session.h"
 #include "agent/connecting/target.h"
-#include "agent/operations/peer_operation.h"
+#include "agent/operations/operation_table.h"
 #include "agent/registry/directory.h"
 #include "transport/connect.h"
 

@@ -213,7 +213,7 @@ class Switchboard final : public transport::Acceptor,
   Avoided avoided_;
   KeyWatch keys_{loop_, options_.keyring, sessions_, *this};
   std::atomic<std::size_t> live_{0};
-  ListOf<PeerOperation> operations_;  // operations in flight
+  OperationTable operations_;
 };
 
 }  // namespace slime::agent

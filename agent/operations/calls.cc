@@ -64,23 +64,23 @@ template class CallOf<Payload>;
 template class CallOf<None>;
 
 void CallOperation::start(Session& session) {
-  set_running(&session);
+  run_on(session);
   ticket_ = session.channel().call(spec(), std::move(arguments_), ended());
 }
 
 void AttachedCall::start(Session& session) {
-  set_running(&session);
+  run_on(session);
   ticket_ = session.channel().call_attached(spec(), std::move(request_), ended());
 }
 
 void OneWayOperation::start(Session& session) {
-  set_running(&session);
+  run_on(session);
   ticket_ = session.channel().call_one_way(
       spec(), std::move(request_), [end = ended()](Status status) { end(none_or(std::move(status))); });
 }
 
 void StreamOperation::start(Session& session) {
-  set_running(&session);
+  run_on(session);
   deadline = total_ == Nanos::zero() ? kNever : deadline_after(began, total_);
   rpc::CallSpec with_bounds = spec();
   with_bounds.idle_timeout = idle_timeout_;

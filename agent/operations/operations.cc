@@ -21,7 +21,7 @@ void RegionOperation::start(Session& session) {
     conclude(*known);
     return;
   }
-  set_running(&session);
+  run_on(session);
   ticket_ =
       session.channel().lookup_region(name_, deadline,
                                       [self = std::static_pointer_cast<RegionOperation>(shared_from_this()),
@@ -34,7 +34,7 @@ void RegionOperation::start(Session& session) {
 void RegionOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
 void SendOperation::start(Session& session) {
-  set_running(&session);
+  run_on(session);
   ticket_ = session.channel().send(tag_, std::move(body_), deadline,
                                    [self = std::static_pointer_cast<SendOperation>(shared_from_this())](
                                        Status status) { self->conclude(none_or(std::move(status))); });
@@ -50,7 +50,7 @@ std::string RecvOperation<T>::describe() const {
 template <class T>
 void RecvOperation<T>::start(Session& session) {
   Session& receiver = session.receiver();
-  this->set_running(&receiver);
+  this->run_on(receiver);
   ticket_ =
       receiver.channel().recv(tag_, deadline,
                               [self = std::static_pointer_cast<RecvOperation>(this->shared_from_this())](
@@ -80,17 +80,17 @@ template class RecvOperation<rpc::Delivery>;
 
 template <class T>
 void PostedOperation<T>::start(Session& session) {
-  this->set_running(&session);
+  this->run_on(session);
   Result<Post> post = bind(session);
   if (!post) return this->fail(std::move(post).error());
   static_cast<transport::Operation&>(*this).deadline = deadline;
-  self_ = this->shared_from_this();
+  this->keep(this->shared_from_this());
   session.post(*post, *this);
 }
 
 template <class T>
 void PostedOperation<T>::complete(Status status) noexcept {
-  const std::shared_ptr<PeerOperation> self = std::move(self_);
+  const std::shared_ptr<PeerOperation> self = this->released();
   if (status.ok()) {
     this->conclude(value());
   } else {
@@ -104,7 +104,7 @@ template <class T>
 void PostedOperation<T>::cancel_started(Session& session) {
   // A posted operation goes on: only a reset would give its buffers back.
   if (!session.withdraw(*this)) return;
-  const auto self = std::move(self_);
+  const auto self = this->released();
   this->fail(Status(Code::kCancelled, "cancelled before it was posted"));
 }
 

@@ -102,7 +102,6 @@ class PostedOperation : public ResultOperation<T>, public transport::Operation {
  private:
   void cancel_started(Session& session) final;
   [[nodiscard]] bool taken() const final { return this->posted(); }
-  std::shared_ptr<PeerOperation> self_;  // while the session has the operation
 };
 extern template class PostedOperation<None>;
 extern template class PostedOperation<std::uint64_t>;

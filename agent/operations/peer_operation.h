@@ -1,29 +1,25 @@
 #pragma once
 
 #include <cstddef>
-#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "agent/operations/operation_list.h"
+#include "agent/operations/operation_record.h"
 #include "base/clock.h"
 #include "base/function.h"
 #include "base/future.h"
 #include "base/result.h"
 #include "rpc/payload.h"
-#include "transport/loop.h"
 
 namespace slime::agent {
 
 class Session;
-class WaitingOperations;
 
 // One operation that a user asks of a peer. Waits in a Link until there is a connection, then runs
 // on a Session. Ends exactly once, by its promise. Thread: any for its making, then the loop.
-class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public Listed {
+class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public OperationRecord {
  public:
   PeerOperation() = default;
   virtual ~PeerOperation() = default;
@@ -62,60 +58,10 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   virtual void cancel_started(Session&) {}
   // Returns what the user is told for a status of the session.
   [[nodiscard]] Status outcome(Status status) const;
-  void set_running(Session* session) { session_ = session; }
-  [[nodiscard]] Session* running() const { return session_; }
 
  private:
-  friend class WaitingOperations;
-  WaitingOperations* waiting_ = nullptr;  // the list that the operation is in, if any
-  std::list<std::shared_ptr<PeerOperation>>::iterator place_;
-  transport::TimerId timer_;    // ends the wait
-  Session* session_ = nullptr;  // that the operation runs on
   bool cancelled_ = false;
 };
-
-// The operations that wait for a connection to one peer, in order. Thread: the loop.
-class WaitingOperations {
- public:
-  using Late = UniqueFunction<void(std::shared_ptr<PeerOperation>)>;
-
-  // `peer` is the name that the user gave.
-  WaitingOperations(transport::Loop& loop, std::string peer) : loop_(loop), peer_(std::move(peer)) {}
-  WaitingOperations(const WaitingOperations&) = delete;
-  WaitingOperations& operator=(const WaitingOperations&) = delete;
-  ~WaitingOperations();
-
-  // Appends an operation. At `until` takes it out and calls `late` with it.
-  void add(std::shared_ptr<PeerOperation> operation, TimePoint until, Late late);
-  // Takes out an operation that is here.
-  std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
-  // Takes out the first one.
-  std::shared_ptr<PeerOperation> take_first() { return withdraw(*operations_.front()); }
-  // Takes out, in order, the operations for which wanted(const PeerOperation&) is true.
-  template <class F>
-  std::vector<std::shared_ptr<PeerOperation>> take_if(F&& wanted);
-
-  [[nodiscard]] bool empty() const { return operations_.empty(); }
-  [[nodiscard]] std::size_t size() const { return operations_.size(); }
-  [[nodiscard]] const std::string& peer() const { return peer_; }
-  // Whether an operation here makes its peer be connected.
-  [[nodiscard]] bool any_connects() const;
-
- private:
-  transport::Loop& loop_;
-  const std::string peer_;
-  std::list<std::shared_ptr<PeerOperation>> operations_;
-};
-
-template <class F>
-std::vector<std::shared_ptr<PeerOperation>> WaitingOperations::take_if(F&& wanted) {
-  std::vector<std::shared_ptr<PeerOperation>> out;
-  for (auto it = operations_.begin(); it != operations_.end();) {
-    PeerOperation& operation = **it++;
-    if (wanted(static_cast<const PeerOperation&>(operation))) out.push_back(withdraw(operation));
-  }
-  return out;
-}
 
 template <class T>
 class ResultOperation : public PeerOperation {
@@ -140,10 +86,6 @@ class ResultOperation : public PeerOperation {
   }
 
  private:
-  void end_run() {
-    set_running(nullptr);
-    leave();
-  }
   Promise<T> promise_;
 };
 
