@@ -2,7 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace slime {
 namespace detail {
@@ -41,17 +42,12 @@ class PerProcess {
 // PerProcess, such as the locks inside a library. Make it before main(), while there is one thread:
 // a fork() that has begun does not hold a mutex made meanwhile. Never destroyed. While holding it,
 // do not take other locks and do not log. Thread: any.
-class ForkMutex {
+class ForkMutex final : public Mutex {
  public:
   ForkMutex();
-  ForkMutex(const ForkMutex&) = delete;
-  ForkMutex& operator=(const ForkMutex&) = delete;
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
 
  private:
   friend struct HeldInFork;
-  std::mutex mutex_;
   ForkMutex* next_ = nullptr;  // set once, before other threads see this mutex
 };
 

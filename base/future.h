@@ -1,9 +1,7 @@
 #pragma once
 
-#include <condition_variable>
 #include <coroutine>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/function.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace slime {
@@ -38,14 +37,20 @@ class FutureState {
 
   // Returns false if it was completed before; `result` is dropped then.
   bool complete(Result<T> result) {
-    return settle([&] { result_.emplace(std::move(result)); });
+    return settle([&] {
+      mutex_.assert_held();  // by settle()
+      result_.emplace(std::move(result));
+    });
   }
   // Completes now; `make` makes the outcome in the thread that takes it.
   bool complete_with(UniqueFunction<Result<T>()> make) {
-    return settle([&] { make_ = std::move(make); });
+    return settle([&] {
+      mutex_.assert_held();  // by settle()
+      make_ = std::move(make);
+    });
   }
   [[nodiscard]] bool done() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return settled_;
   }
   [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
@@ -53,12 +58,12 @@ class FutureState {
     const TimePoint deadline =
         timeout == Nanos::max() ? kNever : deadline_after(steady_clock().now(), timeout);
     const auto sleep = [this, deadline] {
-      std::unique_lock lock(mutex_);
-      const auto ready = [this] { return settled_; };
+      const MutexLock lock(mutex_);
+      const auto ready = [this]() SLIME_REQUIRES(mutex_) { return settled_; };
       if (deadline == kNever)
-        changed_.wait(lock, ready);
+        changed_.wait(mutex_, ready);
       else
-        changed_.wait_until(lock, deadline, ready);
+        changed_.wait_until(mutex_, deadline, ready);
     };
     if (driver_)
       driver_->wait([this] { return done(); }, deadline, sleep);
@@ -68,7 +73,7 @@ class FutureState {
   }
   void on_done(Task callback) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!settled_) {
         callbacks_.push_back(std::move(callback));
         return;
@@ -80,7 +85,7 @@ class FutureState {
   Result<T> take() {
     UniqueFunction<Result<T>()> make;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       SLIME_CHECK(settled_);
       if (taken_) return Status(Code::kInvalidArgument, "the result of this future was taken before");
       taken_ = true;
@@ -90,7 +95,7 @@ class FutureState {
     return make();
   }
   void set_cancel(Task cancel) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!settled_) std::swap(cancel_, cancel);  // the other of the two is destroyed after the lock
   }
   void cancel() {
@@ -98,7 +103,7 @@ class FutureState {
     std::optional<Result<T>> untaken;  // destroyed after the lock, which returns their message
     UniqueFunction<Result<T>()> unmade;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (settled_) {
         if (!gives_back_ || taken_ || (result_ && !*result_)) return;
         std::swap(untaken, result_);
@@ -123,7 +128,7 @@ class FutureState {
     UniqueFunction<Result<T>()> unmade;
     Task cancel;  // destroyed here, outside the lock: it may own the receiver of this outcome
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (settled_) return false;
       store();
       settled_ = true;
@@ -141,16 +146,17 @@ class FutureState {
   }
 
   const std::shared_ptr<Driver> driver_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Result<T>> result_;
-  UniqueFunction<Result<T>()> make_;  // if set: makes the result when it is taken
-  std::vector<Task> callbacks_;
-  Task cancel_;
-  bool settled_ = false;
-  bool taken_ = false;
-  bool gives_back_ = false;
-  bool cancelled_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<Result<T>> result_ SLIME_GUARDED_BY(mutex_);
+  // if set: makes the result when it is taken
+  UniqueFunction<Result<T>()> make_ SLIME_GUARDED_BY(mutex_);
+  std::vector<Task> callbacks_ SLIME_GUARDED_BY(mutex_);
+  Task cancel_ SLIME_GUARDED_BY(mutex_);
+  bool settled_ SLIME_GUARDED_BY(mutex_) = false;
+  bool taken_ SLIME_GUARDED_BY(mutex_) = false;
+  bool gives_back_ = false;  // set before the state is shared
+  bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // Shared by all copies of a future; cancels when the last copy is dropped.

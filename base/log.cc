@@ -8,11 +8,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 
 #include "base/fork.h"
 #include "base/limits.h"
 #include "base/log_fields.h"
+#include "base/mutex.h"
 #include "base/utf8.h"
 
 namespace slime {
@@ -24,8 +24,8 @@ std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 // state; the sinks have no locks. Leaked on purpose: threads may log at process exit.
 struct Sink {
   ForkMutex mutex;
-  bool json = false;
-  std::shared_ptr<spdlog::logger> logger;
+  bool json SLIME_GUARDED_BY(mutex) = false;
+  std::shared_ptr<spdlog::logger> logger SLIME_GUARDED_BY(mutex);
 };
 Sink& sink() {
   static Sink* const kSink = new Sink;
@@ -148,7 +148,7 @@ void log(LogLevel level, std::string_view component, std::string_view text,
          std::initializer_list<LogField> fields) {
   if (!log_enabled(level)) return;
   Sink& s = sink();
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   if (!s.logger) s.logger = make_logger(std::make_shared<spdlog::sinks::stderr_sink_st>(), s.json);
   s.logger->log(to_spdlog(level), "{}",
                 s.json ? json_line(component, text, fields) : text_line(component, text, fields));
@@ -158,7 +158,7 @@ Status set_log_format(std::string_view name) {
   if (name != "text" && name != "json")
     return {Code::kInvalidArgument, str("log format '", name, "': use text or json")};
   Sink& s = sink();
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   s.json = name == "json";
   if (s.logger) set_pattern(*s.logger, s.json);
   return {};
@@ -169,7 +169,7 @@ Status log_to_file(const std::string& path) {
     auto target = std::make_shared<spdlog::sinks::rotating_file_sink_st>(path, limits::kLogFileBytes,
                                                                          limits::kLogFileCount);
     Sink& s = sink();
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     s.logger = make_logger(std::move(target), s.json);
     return {};
   } catch (const std::exception& e) {

@@ -9,24 +9,25 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/str.h"
 
 namespace slime {
 namespace {
 
+Mutex g_mutex;
+
 struct Handled {
   std::atomic<int> event{-1};  // the eventfd that the handler writes to
   std::atomic<pid_t> process{0};
-  void (*task)() = nullptr;
+  void (*task)() SLIME_GUARDED_BY(g_mutex) = nullptr;
 };
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free,
               "they are read by a signal handler");
 std::array<Handled, NSIG> g_handled;
-std::mutex g_mutex;
 
 // Makes system calls only: the interrupted thread may be in the middle of anything. A child of
 // fork() inherits the descriptor, but must not write to it.
@@ -73,7 +74,7 @@ Status start_thread(int event, void (*task)()) {
 Status on_signal(int number, void (*task)()) {
   if (number <= 0 || number >= NSIG || number == SIGKILL || number == SIGSTOP)
     return {Code::kInvalidArgument, str("signal ", number, " cannot be handled")};
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   Handled& handled = g_handled[static_cast<std::size_t>(number)];
   struct sigaction now {};
   if (sigaction(number, nullptr, &now) != 0) return from_errno(str("signal ", number), errno);

@@ -2,24 +2,25 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace slime {
 namespace {
 
 struct Reaper {
-  std::mutex mutex;
-  std::deque<Task> tasks;
-  std::size_t under_way = 0;  // tasks that have not ended, queued ones included
+  Mutex mutex;
+  std::deque<Task> tasks SLIME_GUARDED_BY(mutex);
+  // tasks that have not ended, queued ones included
+  std::size_t under_way SLIME_GUARDED_BY(mutex) = 0;
 
   // Runs tasks until the queue is empty. reap() tries to start one thread per task.
   void run() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (!tasks.empty()) {
       Task task = std::move(tasks.front());
       tasks.pop_front();
@@ -39,7 +40,7 @@ constinit PerProcess<Reaper> reaper;
 void reap(Task task) {
   Reaper& shared = reaper.get();
   {
-    const std::lock_guard lock(shared.mutex);
+    const MutexLock lock(shared.mutex);
     shared.tasks.push_back(std::move(task));
     ++shared.under_way;
   }
@@ -54,11 +55,11 @@ bool try_reap(Task& task) {
   Reaper& shared = reaper.get();
   const auto taken = std::make_shared<Task>(std::move(task));
   {
-    const std::lock_guard lock(shared.mutex);
+    const MutexLock lock(shared.mutex);
     ++shared.under_way;
   }
   const auto over = [&shared] {
-    const std::lock_guard lock(shared.mutex);
+    const MutexLock lock(shared.mutex);
     --shared.under_way;
   };
   try {
@@ -77,7 +78,7 @@ bool try_reap(Task& task) {
 
 std::size_t reaping() {
   Reaper& shared = reaper.get();
-  const std::lock_guard lock(shared.mutex);
+  const MutexLock lock(shared.mutex);
   return shared.under_way;
 }
 

@@ -1,7 +1,8 @@
 # One target for each layer. Flags come only through slime_warnings.
 include(GNUInstallDirs)
 add_library(slime_warnings INTERFACE)
-target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wnon-virtual-dtor -Werror
+target_compile_options(slime_warnings INTERFACE -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> -Wnon-virtual-dtor -Werror
   # False alarms of GCC 12 inside std::vector and std::string at -O3 (its bugs 105329, 105651); the
   # sanitizers look for the real ones.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow$<SEMICOLON>-Wno-restrict>)

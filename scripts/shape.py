@@ -22,6 +22,7 @@ import collections
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 MOST_METHODS = 60
@@ -30,6 +31,11 @@ CLONE_LINES = 10
 FOLDERS = "base transport rpc ctrl agent cache integrations cli bench python examples scripts".split()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = {"identifier", "field_identifier", "type_identifier", "namespace_identifier", "statement_identifier"}
+# Marks of base/mutex.h, which the parser would take for functions.
+LOCK_MARKS = re.compile(
+    rb"\bSLIME_(?:(?:GUARDED_BY|REQUIRES|ACQUIRE|TRY_ACQUIRE|RELEASE|ASSERT_HELD|CAPABILITY)\([^()]*\)"
+    rb"|SCOPED_CAPABILITY|NO_THREAD_SAFETY_ANALYSIS)"
+)
 FUNCTION_NAMES = {"identifier", "field_identifier", "destructor_name", "operator_name", "operator_cast"}
 
 
@@ -63,6 +69,11 @@ def cpp_parser():
     except ImportError as error:
         sys.exit(f"shape.py: {error}: run it with .venv/bin/python (scripts/test.sh makes .venv)")
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+
+
+def cpp_tree(parser, source):
+    """Returns the root of the syntax tree of a C++ source, in bytes."""
+    return parser.parse(LOCK_MARKS.sub(lambda mark: b" " * len(mark.group()), source)).root_node
 
 
 def text_of(node):
@@ -210,7 +221,7 @@ def measure(root, folders):
             classes += python_classes(tree, file)
             functions += python_functions(tree, file)
         else:
-            tree = parser.parse(path.read_bytes()).root_node
+            tree = cpp_tree(parser, path.read_bytes())
             classes += classes_of(tree, file)
             functions += cpp_functions(tree, file)
     return classes, functions

@@ -129,8 +129,8 @@ def classes(node):
 
 
 def cpp_names(name):
-    tree = shape.cpp_parser().parse((ROOT / HEADERS[name]).read_bytes())
-    bodies = [body for found, body in classes(tree.root_node) if found == name]
+    tree = shape.cpp_tree(shape.cpp_parser(), (ROOT / HEADERS[name]).read_bytes())
+    bodies = [body for found, body in classes(tree) if found == name]
     assert len(bodies) == 1, f"{HEADERS[name]} defines {name} {len(bodies)} times"
     return {each for each in public_methods(bodies[0]) if each != name and each.isidentifier()}
 

@@ -38,6 +38,13 @@ def test_sixty_methods_and_35_members_are_not_too_many(tmp_path):
     assert shape_of(tmp_path, {"c.h": class_with(methods, plain_members(35))})["classes"] == []
 
 
+def test_a_member_that_a_lock_guards_is_no_method(tmp_path):
+    members = [f"  int member{i}_ SLIME_GUARDED_BY(mutex_) = {i};" for i in range(36)]
+    methods = ["  bool ready() const SLIME_REQUIRES(mutex_) { return member0_ > 0; }"]
+    [found] = shape_of(tmp_path, {"c.h": class_with(methods, members)})["classes"]
+    assert (found["methods"], found["members"]) == (1, 36)
+
+
 def test_each_kind_of_method_counts(tmp_path):
     methods = [
         "  C();",
