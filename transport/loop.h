@@ -1,16 +1,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/function.h"
 #include "base/future.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/limits.h"
@@ -203,23 +202,23 @@ auto Loop::run(F fn) -> decltype(fn()) {
       return true;
     });
   } else {
-    std::mutex mutex;
-    std::condition_variable changed;
+    Mutex mutex;
+    CondVar changed;
     std::optional<R> result;
     dispatch([&] {
       R value = fn();
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       result.emplace(std::move(value));
       changed.notify_all();
     });
     const auto done = [&] {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       return result.has_value();
     };
     // The thread may be stopped meanwhile, and then the caller drives.
     while (has_thread() && !done()) {
-      std::unique_lock lock(mutex);
-      changed.wait_for(lock, limits::kLoopWaitTurn, [&] { return result.has_value(); });
+      const MutexLock lock(mutex);
+      changed.wait_for(mutex, limits::kLoopWaitTurn, [&] { return result.has_value(); });
     }
     wait_until(done, kNever);
     return std::move(*result);

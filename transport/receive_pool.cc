@@ -57,7 +57,7 @@ void ReceivePool::release(ReceiveSlot& slot) {
   std::shared_ptr<ReceivePool> self;
   std::shared_ptr<Loop> loop;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ == nullptr) {
       if (--out_ == 0) self = std::move(self_);  // destroyed outside the lock
       return;
@@ -79,7 +79,7 @@ void ReceivePool::release(ReceiveSlot& slot) {
 void ReceivePool::run_released() {
   std::vector<ReceiveSlot*> slots;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ == nullptr) return;
     slots.swap(released_);
   }
@@ -88,7 +88,7 @@ void ReceivePool::run_released() {
 
 void ReceivePool::shut() {
   shut_.store(true, std::memory_order_release);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   loop_.reset();
   out_ -= static_cast<std::uint32_t>(released_.size());
   released_.clear();

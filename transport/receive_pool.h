@@ -3,10 +3,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "transport/endpoint.h"
 #include "transport/loop.h"
 #include "transport/provider.h"
@@ -101,14 +101,15 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   const std::uint32_t floor_;
   const Loop* const home_;  // only to be compared
   std::atomic<bool> shut_{false};
-  std::shared_ptr<Loop> loop_;  // guarded by mutex_; null once shut
+  std::shared_ptr<Loop> loop_ SLIME_GUARDED_BY(mutex_);  // null once shut
   std::uint32_t unreserved_;
   std::uint32_t out_ = 0;                               // slots handed out; once shut, guarded by mutex_
   std::vector<std::shared_ptr<CreditAccount>> closed_;  // accounts with messages that are still held
 
-  std::mutex mutex_;  // guards released_, loop_ and self_
-  std::vector<ReceiveSlot*> released_;
-  std::shared_ptr<ReceivePool> self_;  // once shut: until the last slot is back
+  Mutex mutex_;
+  std::vector<ReceiveSlot*> released_ SLIME_GUARDED_BY(mutex_);
+  // once shut: until the last slot is back
+  std::shared_ptr<ReceivePool> self_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::transport

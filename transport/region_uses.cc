@@ -8,7 +8,7 @@
 namespace slime::transport {
 
 // The thread that dropped the last use may still hold the mutex.
-RegionUses::~RegionUses() { const std::lock_guard lock(mutex_); }
+RegionUses::~RegionUses() { const MutexLock lock(mutex_); }
 
 bool RegionUses::add_use() {
   std::uint64_t before = state_.load();
@@ -26,20 +26,20 @@ void RegionUses::drop_use() {
   }
   // Under the mutex, so that a waiter cannot miss it between its check and its wait, and so that one that saw
   // the count before the lock was released waits in the destructor.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_CHECK((state_.fetch_sub(1) & ~kRevoked) != 0);
   if (unused()) changed_.notify_all();
 }
 
 bool RegionUses::wait_unused(TimePoint deadline) {
   SLIME_CHECK(revoked());
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto done = [this] { return unused(); };
   if (deadline == kNever) {
-    changed_.wait(lock, done);
+    changed_.wait(mutex_, done);
     return true;
   }
-  return changed_.wait_until(lock, deadline, done);
+  return changed_.wait_until(mutex_, deadline, done);
 }
 
 bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline) {

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace slime::transport {
 
@@ -36,8 +35,8 @@ class RegionUses {
   static constexpr std::uint64_t kRevoked = std::uint64_t{1} << 63;
 
   std::atomic<std::uint64_t> state_{0};  // the count and the flag
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
 };
 
 // Waits until no operation uses the revoked region. The operations end on `loops` (null: gone);

@@ -19,15 +19,16 @@ struct Resolver::Question {
   Question(Loop& l, Address a, Answer f) : address(std::move(a)), answer(std::move(f)), loop(&l) {}
   const Address address;
   Answer answer;  // on the loop only
-  std::mutex mutex;
-  Loop* loop;  // guarded by mutex; null once withdrawn, so that no thread touches a loop that is gone
+  Mutex mutex;
+  // null once withdrawn, so that no thread touches a loop that is gone
+  Loop* loop SLIME_GUARDED_BY(mutex);
 };
 
 class Resolver::Handle final : public Lookup {
  public:
   explicit Handle(std::shared_ptr<Question> question) : question_(std::move(question)) {}
   ~Handle() override {
-    const std::lock_guard lock(question_->mutex);
+    const MutexLock lock(question_->mutex);
     question_->loop = nullptr;
   }
 
@@ -38,14 +39,15 @@ class Resolver::Handle final : public Lookup {
 Resolver::Resolver(Function function) : shared_(std::make_shared<Shared>(std::move(function))) {}
 
 Resolver::~Resolver() {
-  std::unique_lock lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->waiting.clear();
-  shared_->idle.wait(lock, [this] { return shared_->threads == 0; });
+  shared_->idle.wait(shared_->mutex,
+                     [this]() SLIME_REQUIRES(shared_->mutex) { return shared_->threads == 0; });
 }
 
 std::unique_ptr<Lookup> Resolver::ask(Loop& loop, const Address& address, Answer answer) {
   auto question = std::make_shared<Question>(loop, address, std::move(answer));
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   if (shared_->threads < limits::kResolverThreads) {
     try {
       std::thread(&Resolver::work, shared_).detach();
@@ -64,11 +66,11 @@ std::unique_ptr<Lookup> Resolver::ask(Loop& loop, const Address& address, Answer
 
 // Brings the answer to the loop, unless the question was withdrawn.
 void Resolver::deliver(const std::shared_ptr<Question>& question, Result<Addresses> found) {
-  const std::lock_guard lock(question->mutex);
+  const MutexLock lock(question->mutex);
   if (question->loop == nullptr) return;
   question->loop->post([question, result = std::move(found)]() mutable {
     {
-      const std::lock_guard inner(question->mutex);
+      const MutexLock inner(question->mutex);
       if (question->loop == nullptr) return;
     }
     question->answer(std::move(result));
@@ -79,7 +81,7 @@ void Resolver::work(const std::shared_ptr<Shared>& shared) {
   for (;;) {
     std::shared_ptr<Question> question;
     {
-      const std::lock_guard lock(shared->mutex);
+      const MutexLock lock(shared->mutex);
       if (shared->waiting.empty()) {
         --shared->threads;
         shared->idle.notify_all();
@@ -89,7 +91,7 @@ void Resolver::work(const std::shared_ptr<Shared>& shared) {
       shared->waiting.pop_front();
     }
     {
-      const std::lock_guard lock(question->mutex);
+      const MutexLock lock(question->mutex);
       if (question->loop == nullptr) continue;
     }
     deliver(question, shared->function(question->address));

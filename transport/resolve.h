@@ -1,15 +1,14 @@
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/address.h"
 #include "base/function.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "transport/loop.h"
 
@@ -43,10 +42,10 @@ class Resolver {
   struct Shared {
     explicit Shared(Function f) : function(std::move(f)) {}
     const Function function;
-    std::mutex mutex;
-    std::condition_variable idle;
-    std::deque<std::shared_ptr<Question>> waiting;
-    std::size_t threads = 0;
+    Mutex mutex;
+    CondVar idle;
+    std::deque<std::shared_ptr<Question>> waiting SLIME_GUARDED_BY(mutex);
+    std::size_t threads SLIME_GUARDED_BY(mutex) = 0;
   };
   static void deliver(const std::shared_ptr<Question>& question, Result<Addresses> found);
   static void work(const std::shared_ptr<Shared>& shared);

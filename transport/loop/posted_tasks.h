@@ -1,11 +1,11 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/function.h"
+#include "base/mutex.h"
 
 namespace slime::transport {
 
@@ -14,7 +14,7 @@ class PostedTasks {
  public:
   // Thread: any.
   void add(Task task) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
     pending_.store(true, std::memory_order_seq_cst);
   }
@@ -31,7 +31,7 @@ class PostedTasks {
   bool run_all() {
     std::vector<Task> tasks;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       tasks.swap(tasks_);
       pending_.store(false, std::memory_order_relaxed);
     }
@@ -42,8 +42,8 @@ class PostedTasks {
     return !tasks.empty();
   }
 
-  std::mutex mutex_;  // guards tasks_
-  std::vector<Task> tasks_;
+  Mutex mutex_;
+  std::vector<Task> tasks_ SLIME_GUARDED_BY(mutex_);
   std::atomic<bool> pending_{false};
 };
 

@@ -3,10 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "transport/shm/gate.h"
 
 namespace slime::transport::shm {
@@ -31,14 +31,14 @@ class Exports::Export final : public Loan {
   }
 
   void let_write(Gate gate) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (revoked_ || !gate) return;
     gate_ = std::move(gate);
     page_.gates[slot_].store(gate_.address(), std::memory_order_seq_cst);
   }
 
   void revoke() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(revoked_, true)) return;
     page_.shown[slot_].store(0, std::memory_order_seq_cst);
     if (!gate_) return;
@@ -46,23 +46,23 @@ class Exports::Export final : public Loan {
     gate_.close();
   }
   [[nodiscard]] bool busy() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return may_be_copying();
   }
   // Nothing of it is left: its slot may be used again.
   [[nodiscard]] bool over() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return revoked_ && !may_be_copying();
   }
   void let_go() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     SLIME_CHECK(revoked_);
     end();
   }
 
  private:
   // The attachment goes with the last answer that is no: a region may outlive many connections.
-  bool may_be_copying() const {
+  bool may_be_copying() const SLIME_REQUIRES(mutex_) {
     if (attachment_ == nullptr) return false;
     if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
         !no_longer_writes() && !is_gone(attachment_->socket.get()))
@@ -72,24 +72,24 @@ class Exports::Export final : public Loan {
   }
   // With the gate closed: the call that had passed it is over, or the thread is stopped, which it is outside
   // of the kernel. What it begins later passes no more.
-  bool no_longer_writes() const {
+  bool no_longer_writes() const SLIME_REQUIRES(mutex_) {
     if (!gate_) return false;
     const std::uint64_t writing = page_.writing.load(std::memory_order_seq_cst);
     return gate_.over() == writing || is_stopped(attachment_->peer, static_cast<int>(writing >> 32));
   }
-  void end() const {
+  void end() const SLIME_REQUIRES(mutex_) {
     gate_ = Gate();
     attachment_.reset();
   }
 
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<Attachment> attachment_;  // null: over
-  mutable Gate gate_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<Attachment> attachment_ SLIME_GUARDED_BY(mutex_);  // null: over
+  mutable Gate gate_ SLIME_GUARDED_BY(mutex_);
   ExportPage& page_;
   const std::size_t slot_;
   const std::uint64_t ticket_;
   const bool mapped_;
-  bool revoked_ = false;
+  bool revoked_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)

@@ -36,13 +36,13 @@ WireFactory plain_wires(Loop& loop, MakeWire make) {
 }
 
 void DeviceState::add_port(const std::shared_ptr<PortState>& port) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(ports_, [](const std::weak_ptr<PortState>& other) { return other.expired(); });
   ports_.push_back(port);
 }
 
 std::vector<std::shared_ptr<PortState>> DeviceState::ports() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<PortState>> out;
   for (const std::weak_ptr<PortState>& port : ports_) {
     if (auto alive = port.lock()) out.push_back(std::move(alive));
@@ -151,7 +151,7 @@ Result<DeviceRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights 
 Result<std::unique_ptr<Port>> SoftDevice::open_port(Loop& loop, PortOptions options) {
   SLIME_TRY(options.validate());
   Result<WireFactory> factory = loop.run([&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return make_factory_(loop, options);
   });
   if (!factory) return std::move(factory).error();

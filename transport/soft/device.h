@@ -1,9 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/owned_memory.h"
 #include "transport/provider.h"
 #include "transport/soft/regions.h"
@@ -44,8 +44,8 @@ class DeviceState {
   [[nodiscard]] std::vector<std::shared_ptr<PortState>> ports();
 
  private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<PortState>> ports_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<PortState>> ports_ SLIME_GUARDED_BY(mutex_);
 };
 
 // A registration: the provider's side of a DeviceRegion.
@@ -93,8 +93,8 @@ class SoftDevice final : public Device {
 
   const std::shared_ptr<DeviceState> state_;
   const ByteVector hint_;
-  std::mutex mutex_;  // guards make_factory_
-  WireFactoryMaker make_factory_;
+  Mutex mutex_;
+  WireFactoryMaker make_factory_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::transport::soft

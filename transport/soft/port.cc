@@ -52,7 +52,7 @@ PortState::PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> ow
     : device(std::move(owner)), pool(std::make_shared<SoftPool>(loop, options)), loop_(std::move(loop)) {}
 
 std::shared_ptr<Loop> PortState::loop() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return loop_;
 }
 
@@ -97,7 +97,7 @@ void PortState::shut() {
   SLIME_CHECK(endpoints_.empty());  // the port outlives its endpoints
   pool->shut();
   if (loop_ != nullptr) loop_->drop_deferred(*this);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   loop_.reset();
 }
 

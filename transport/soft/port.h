@@ -1,9 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/provider.h"
 #include "transport/soft/device.h"
 #include "transport/soft/frames.h"
@@ -39,7 +39,7 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
  private:
   void run_deferred() noexcept override;
 
-  mutable std::mutex mutex_;  // guards loop_ off the loop, where alone it changes
+  mutable Mutex mutex_;  // guards loop_ off the loop, where alone it changes
   std::shared_ptr<Loop> loop_;
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;

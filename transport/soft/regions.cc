@@ -20,7 +20,7 @@ bool RegionRecord::pin(std::uint64_t refusing) {
 }
 
 // Waits for the thread that dropped the last pin, which may still hold the mutex.
-RegionRecord::~RegionRecord() { const std::lock_guard lock(mutex_); }
+RegionRecord::~RegionRecord() { const MutexLock lock(mutex_); }
 
 void RegionRecord::unpin() {
   std::uint64_t before = pins_.load();
@@ -29,14 +29,14 @@ void RegionRecord::unpin() {
   }
   // Locks the mutex, so that a waiter cannot miss the change between its check and its wait, and so
   // that the destructor, called by a closer that saw no pin, waits until the lock is released.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if ((pins_.fetch_sub(1) & kCount) == 1) changed_.notify_all();
 }
 
 void RegionRecord::revoke() {
   uses.revoke();
   pins_.fetch_or(kRevoked);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::shared_ptr<Loan>& loan : loans_) loan->revoke();
 }
 
@@ -58,7 +58,7 @@ Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
     out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
     if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (revoked()) return Status(Code::kNotFound, "a region that is closed");
   std::erase_if(loans_, [](const std::shared_ptr<Loan>& old) { return old->over(); });
   loans_.push_back(std::move(loan));
@@ -83,7 +83,7 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
   SLIME_CHECK(revoked());
   for (;;) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::erase_if(loans_, [](const std::shared_ptr<Loan>& loan) { return !loan->busy(); });
       if (loans_.empty()) return true;
     }
@@ -95,7 +95,7 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
 
 void RegionRecord::let_go() {
   SLIME_CHECK(revoked());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::shared_ptr<Loan>& loan : loans_) loan->let_go();
   loans_.clear();
 }
@@ -106,12 +106,12 @@ void RegionRecord::cut() {
 }
 
 void RegionRecord::wait_unpinned() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return (pins_.load() & kCount) == 0; });
+  const MutexLock lock(mutex_);
+  changed_.wait(mutex_, [this] { return (pins_.load() & kCount) == 0; });
 }
 
 Result<Handle> RegionTable::add(std::shared_ptr<RegionRecord> record) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::optional<Handle> id = records_.insert(std::move(record));
   if (!id)
     return Status(Code::kResourceExhausted,
@@ -128,13 +128,13 @@ Result<Lent> RegionTable::lend(Handle id, std::uint64_t key, std::shared_ptr<Loa
 
 void RegionTable::remove(Handle id) {
   std::optional<std::shared_ptr<RegionRecord>> gone;  // freed outside the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   gone = records_.take(id);
 }
 
 std::shared_ptr<RegionRecord> RegionTable::find(Handle id, std::uint64_t key, Rights need,
                                                 std::uint64_t offset, std::uint64_t length, Code& why) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::shared_ptr<RegionRecord>* record = records_.find(id);
   if (record == nullptr) {
     why = Code::kNotFound;

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "transport/copy_checks.h"
 #include "transport/memory.h"
@@ -73,9 +72,9 @@ class RegionRecord {
 
   std::atomic<std::uint64_t> pins_{0};  // the count and the two flags
   std::atomic<int> fetchable_{-1};      // -1: not asked yet
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<Loan>> loans_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<Loan>> loans_ SLIME_GUARDED_BY(mutex_);
 };
 
 // The regions of one device that peers may name. Thread: any.
@@ -90,8 +89,8 @@ class RegionTable final : public Lender {
                                      std::uint64_t length, Code& why) const;
 
  private:
-  mutable std::mutex mutex_;
-  SlotMap<std::shared_ptr<RegionRecord>> records_{limits::kMaxRegions};
+  mutable Mutex mutex_;
+  SlotMap<std::shared_ptr<RegionRecord>> records_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
 };
 
 // Holds one pin; empty when the region refused it.

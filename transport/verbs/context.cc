@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "transport/verbs/errors.h"
 
 namespace slime::transport::verbs {
@@ -66,9 +66,9 @@ struct Context::Parts {
 };
 
 struct Context::Changing {
-  mutable std::mutex mutex;
-  ibv_port_attr port;
-  GidInfo gid;
+  mutable Mutex mutex;
+  ibv_port_attr port SLIME_GUARDED_BY(mutex);
+  GidInfo gid SLIME_GUARDED_BY(mutex);
   std::atomic<bool> lost{false};
 };
 
@@ -142,12 +142,12 @@ bool Context::gone() const {
 }
 
 ibv_port_attr Context::port_attributes() const {
-  const std::lock_guard lock(changing_->mutex);
+  const MutexLock lock(changing_->mutex);
   return changing_->port;
 }
 
 GidInfo Context::gid() const {
-  const std::lock_guard lock(changing_->mutex);
+  const MutexLock lock(changing_->mutex);
   return changing_->gid;
 }
 
@@ -161,7 +161,7 @@ Status Context::probe_again() {
   }
   ibv_port_state before;
   {
-    const std::lock_guard lock(changing_->mutex);
+    const MutexLock lock(changing_->mutex);
     before = changing_->port.state;
     changing_->port = now.attributes;
   }
@@ -184,7 +184,7 @@ Status Context::probe_again() {
     SLIME_LOG(LogLevel::kWarning, "verbs", now.device, " port ", now.port, ": new connections use ",
               gid_text(chosen->gid), " instead of ", gid_text(old.gid), " (", reason, ")");
   }
-  const std::lock_guard lock(changing_->mutex);
+  const MutexLock lock(changing_->mutex);
   changing_->gid = *chosen;
   return {};
 }

@@ -34,24 +34,24 @@ DeviceState::DeviceState(std::shared_ptr<Context> opened, const DmabufExporter& 
 DeviceState::~DeviceState() = default;
 
 std::shared_ptr<Context> DeviceState::context() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return context_;
 }
 
 void DeviceState::add_users(const std::shared_ptr<RegionUsers>& users) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(users_, [](const std::weak_ptr<RegionUsers>& other) { return other.expired(); });
   users_.push_back(users);
   ++users_in_place_;
 }
 
 void DeviceState::remove_users() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --users_in_place_;
 }
 
 std::vector<std::shared_ptr<RegionUsers>> DeviceState::users() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<RegionUsers>> out;
   for (const std::weak_ptr<RegionUsers>& users : users_) {
     if (auto alive = users.lock()) out.push_back(std::move(alive));
@@ -73,18 +73,18 @@ void DeviceState::tell_event(ibv_event_type type, std::uint32_t queue_pair) {
 }
 
 Status DeviceState::usable() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return unusable_.ok() ? lost_ : unusable_;
 }
 
 void DeviceState::set_unusable(const Status& reason) {
   log(LogLevel::kError, "verbs", reason.text());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (unusable_.ok()) unusable_ = reason;
 }
 
 Result<Handle> DeviceState::new_region_id() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::optional<Handle> id = region_ids_.insert(None{});
   if (!id)
     return Status(Code::kResourceExhausted,
@@ -93,23 +93,23 @@ Result<Handle> DeviceState::new_region_id() {
 }
 
 void DeviceState::drop_region_id(Handle id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   region_ids_.take(id);
 }
 
 void DeviceState::add_allocation(const std::byte* data, std::uint64_t bytes,
                                  std::shared_ptr<Registration> registration) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocations_[data] = {bytes, std::move(registration)};
 }
 
 void DeviceState::remove_allocation(const std::byte* data) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocations_.erase(data);
 }
 
 std::shared_ptr<Registration> DeviceState::find_allocation(const std::byte* data, std::uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = allocations_.upper_bound(data);
   if (found == allocations_.begin()) return nullptr;
   --found;
@@ -119,7 +119,7 @@ std::shared_ptr<Registration> DeviceState::find_allocation(const std::byte* data
 }
 
 Result<std::uint32_t> DeviceState::useless_key() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (useless_ == nullptr) {
     Result<OwnedMemory> memory = OwnedMemory::create(kUselessBytes);
     if (!memory) return std::move(memory).error();
@@ -141,7 +141,7 @@ void DeviceState::no_relaxed_ordering() {
 // ------------------------------------------------------------------------------------- lost, found
 
 void DeviceState::lose(const Context& failed, const Status& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (&failed != context_.get() || !lost_.ok()) return;
   context_->set_lost();
   lost_ =
@@ -151,7 +151,7 @@ void DeviceState::lose(const Context& failed, const Status& reason) {
 }
 
 bool DeviceState::add_region(const std::shared_ptr<RegionRecord>& record, const Context& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (context_.get() != &context) return false;
   if (records_.size() >= 2 * records_checked_ + 64) {
     std::erase_if(records_, [](const std::weak_ptr<RegionRecord>& other) { return other.expired(); });
@@ -162,11 +162,11 @@ bool DeviceState::add_region(const std::shared_ptr<RegionRecord>& record, const 
 }
 
 Status DeviceState::reopen() {
-  const std::lock_guard one_at_a_time(reopen_mutex_);
+  const MutexLock one_at_a_time(reopen_mutex_);
   const std::shared_ptr<Context> old = context();
   if (!old->lost()) return {};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (users_in_place_ > 0) return Status(Code::kUnavailable, "connections over what was lost are ending");
   }
   auto opened = Context::open(old->functions, old->options);
@@ -176,7 +176,7 @@ Status DeviceState::reopen() {
   OwnedMemory old_useless_memory;
   std::map<const std::byte*, Allocation> old_allocations;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     context_ = *opened;
     old_useless_memory = std::move(useless_memory_);
     old_useless = std::exchange(useless_, nullptr);
@@ -197,7 +197,7 @@ Status DeviceState::reopen() {
 }
 
 void DeviceState::found() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (lost_.ok() || context_->lost()) return;
   lost_ = Status();
   SLIME_LOG(LogLevel::kWarning, "verbs", context_->selection.device, " was opened again");

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "transport/owned_memory.h"
 #include "transport/provider.h"
 #include "transport/region_uses.h"
@@ -96,19 +96,20 @@ class DeviceState {
   };
 
   std::atomic<bool> relaxed_ordering_;
-  std::mutex reopen_mutex_;   // one at a time
-  mutable std::mutex mutex_;  // guards what follows
-  std::shared_ptr<Context> context_;
-  int users_in_place_ = 0;
-  std::vector<std::weak_ptr<RegionRecord>> records_;
-  std::size_t records_checked_ = 0;  // number of records when closed ones were last dropped
-  std::vector<std::weak_ptr<RegionUsers>> users_;
-  SlotMap<None> region_ids_{limits::kMaxRegions};
-  std::map<const std::byte*, Allocation> allocations_;
-  OwnedMemory useless_memory_;
-  std::shared_ptr<Registration> useless_;  // ends before its memory
-  Status unusable_;
-  Status lost_;
+  Mutex reopen_mutex_;  // one reopen() at a time; locked before mutex_
+  mutable Mutex mutex_;
+  std::shared_ptr<Context> context_ SLIME_GUARDED_BY(mutex_);
+  int users_in_place_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<RegionRecord>> records_ SLIME_GUARDED_BY(mutex_);
+  // number of records when closed ones were last dropped
+  std::size_t records_checked_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<RegionUsers>> users_ SLIME_GUARDED_BY(mutex_);
+  SlotMap<None> region_ids_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
+  std::map<const std::byte*, Allocation> allocations_ SLIME_GUARDED_BY(mutex_);
+  OwnedMemory useless_memory_ SLIME_GUARDED_BY(mutex_);
+  std::shared_ptr<Registration> useless_ SLIME_GUARDED_BY(mutex_);  // ends before its memory
+  Status unusable_ SLIME_GUARDED_BY(mutex_);
+  Status lost_ SLIME_GUARDED_BY(mutex_);
 };
 
 // Opens a port of the device on a loop (verbs/lasting_port.cc).

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace slime::transport::verbs {
 namespace {
@@ -51,7 +51,7 @@ struct Guarded;
 template <class R, class... Arguments, R (*Functions::*Member)(Arguments...)>
 struct Guarded<Member> {
   static R call(Arguments... arguments) {
-    const std::lock_guard lock(library_mutex());
+    const MutexLock lock(library_mutex());
     return (unguarded.*Member)(arguments...);
   }
 };
@@ -232,7 +232,7 @@ Result<const Functions*> load_functions() {
   static constinit std::atomic<const Loaded*> loaded{nullptr};
   const Loaded* now = loaded.load(std::memory_order_acquire);
   if (now == nullptr) {
-    std::unique_lock lock(library_mutex());
+    MutexLock lock(library_mutex());
     now = loaded.load(std::memory_order_relaxed);
     if (now == nullptr) {
       now = load();

@@ -1,10 +1,10 @@
 // The port that users have. It outlasts a device that fails for good and is opened again.
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/reaper.h"
 #include "transport/verbs/port.h"
 
@@ -37,7 +37,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
     std::optional<Made> made;
     std::shared_ptr<Loop> loop;  // perhaps the last reference: dropped after the lock
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       made = std::exchange(made_, std::nullopt);
       loop = std::exchange(loop_, nullptr);
     }
@@ -88,7 +88,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
   void reopen(const std::shared_ptr<Loop>& loop) {
     const Status opened = device_->reopen();
     Made made = opened.ok() ? PortState::make(device_, loop, options_) : Made(opened);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ == nullptr) return;  // closed meanwhile
     made_ = std::move(made);
     loop->post([weak = weak_from_this()] {
@@ -99,7 +99,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
   void on_tried() {
     std::optional<Made> made;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       made = std::exchange(made_, std::nullopt);
     }
     if (!made) return;  // closed
@@ -113,11 +113,11 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
 
   const std::shared_ptr<DeviceState> device_;
   const PortOptions options_;
-  std::mutex mutex_;                  // guards made_, and loop_, which only the loop changes
-  std::shared_ptr<Loop> loop_;        // null once closed
-  std::optional<Made> made_;          // set by reopen() on the other thread
-  std::shared_ptr<PortState> state_;  // null while the device is being opened
-  PortCounters gone_;                 // of earlier states
+  Mutex mutex_;                 // also held by the loop to change loop_, and by other threads to read it
+  std::shared_ptr<Loop> loop_;  // null once closed
+  std::optional<Made> made_ SLIME_GUARDED_BY(mutex_);  // set by reopen() on the other thread
+  std::shared_ptr<PortState> state_;                   // null while the device is being opened
+  PortCounters gone_;                                  // of earlier states
   TimerId timer_;
   Nanos pause_ = limits::kReopenFirst;
   bool trying_ = false;

@@ -22,7 +22,7 @@ PairGroup::PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_
 void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> done) {
   step_ = step;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     working_ = true;
   }
   const std::shared_ptr<PairGroup> self = shared_from_this();
@@ -30,7 +30,7 @@ void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> don
       [self, work = std::move(work)]() mutable {
         work();
         work = Task();  // lets go of the queue pairs that it holds
-        const std::lock_guard lock(self->mutex_);
+        const MutexLock lock(self->mutex_);
         self->working_ = false;
         self->rested_.notify_all();
       },
@@ -40,8 +40,8 @@ void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> don
 }
 
 void PairGroup::wait_for_step() {
-  std::unique_lock lock(mutex_);
-  rested_.wait(lock, [this] { return !working_; });
+  const MutexLock lock(mutex_);
+  rested_.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return !working_; });
 }
 
 void PairGroup::connect(std::vector<QueuePairRoute> routes) {

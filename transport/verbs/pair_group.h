@@ -1,12 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/function.h"
+#include "base/mutex.h"
 #include "transport/loop.h"
 #include "transport/receive_pool.h"
 #include "transport/verbs/queue_pair.h"
@@ -79,9 +78,9 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   std::vector<std::uint32_t> buffers_;
   std::uint32_t unpolled_ = 0;
 
-  std::mutex mutex_;  // guards working_
-  std::condition_variable rested_;
-  bool working_ = false;  // another thread has the queue pairs
+  Mutex mutex_;
+  CondVar rested_;
+  bool working_ SLIME_GUARDED_BY(mutex_) = false;  // another thread has the queue pairs
 };
 
 }  // namespace slime::transport::verbs

@@ -85,7 +85,7 @@ void PortState::shut() {
   targets_.clear();
   for (const std::shared_ptr<CreditAccount>& account : retired_accounts_) account->owner = nullptr;
   if (pool_ != nullptr) pool_->shut();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   loop_.reset();
 }
 
@@ -97,7 +97,7 @@ PortState::~PortState() {
 }
 
 std::shared_ptr<Loop> PortState::users_loop() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return loop_;
 }
 

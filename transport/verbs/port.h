@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "transport/provider.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/chain.h"
@@ -152,7 +152,7 @@ class PortState final : public RegionUsers,
   const std::shared_ptr<DeviceState> device_;
   const std::shared_ptr<Context> context_;
   const PortOptions options_;
-  mutable std::mutex mutex_;  // guards loop_
+  mutable Mutex mutex_;  // guards loop_
   std::shared_ptr<Loop> loop_;
 
   std::unique_ptr<PortQueues> queues_;

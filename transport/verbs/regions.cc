@@ -56,7 +56,7 @@ Status RegionRecord::register_with(DeviceState& device, const std::shared_ptr<Co
 }
 
 void RegionRecord::register_again(DeviceState& device, const std::shared_ptr<Context>& context) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (closed) return;
   registration.reset();
   missing = register_with(device, context);
@@ -122,13 +122,13 @@ VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Re
 VerbsRegion::~VerbsRegion() { close(limits::kCloseBound).ignore(); }
 
 Status VerbsRegion::registered() const {
-  const std::lock_guard lock(record_->mutex);
+  const MutexLock lock(record_->mutex);
   return record_->missing;
 }
 
 // The key of a region that is not registered gives access to nothing.
 RegionDescriptor VerbsRegion::describe() const {
-  const std::lock_guard lock(record_->mutex);
+  const MutexLock lock(record_->mutex);
   const Registration* const registration = record_->registration.get();
   RegionDescriptor out;
   out.id = id_;
@@ -148,7 +148,7 @@ Status VerbsRegion::close(Nanos bound) {
   if (closed_) return outcome_;
   closed_ = true;
   {
-    const std::lock_guard lock(record_->mutex);
+    const MutexLock lock(record_->mutex);
     record_->closed = true;
     ending_ = record_->registration;
   }

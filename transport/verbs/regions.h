@@ -3,11 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/memory.h"
 #include "transport/owned_memory.h"
 #include "transport/region_uses.h"
@@ -79,8 +79,8 @@ class Registration {
   const std::uint8_t parts_;
   std::array<std::uint32_t, kMaxParts> local_keys_{};
   std::array<std::uint32_t, kMaxParts> remote_keys_{};
-  std::mutex mutex_;
-  std::vector<ibv_mr*> mrs_;  // not deregistered
+  Mutex mutex_;
+  std::vector<ibv_mr*> mrs_ SLIME_GUARDED_BY(mutex_);  // not deregistered
 };
 
 // A region as its device knows it. The device registers the region anew after it was opened again.
@@ -98,12 +98,12 @@ struct RegionRecord {
   const MemoryKind kind;
   const bool shares;  // uses the registration of an allocation
 
-  std::mutex mutex;                            // guards the members below
+  Mutex mutex;                                 // guards the members below
   std::shared_ptr<Registration> registration;  // null: `missing` says why there is none now
   std::uint64_t first = 0;                     // offset of the region within the registration
   std::uint32_t useless_key = 0;               // if the registration is shared
   bool allocates = false;                      // parts of the region may share the registration
-  bool closed = false;
+  bool closed SLIME_GUARDED_BY(mutex) = false;
   Status missing;
 };
 

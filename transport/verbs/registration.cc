@@ -145,6 +145,7 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
           error, true);
     out->local_keys_[i] = mr->lkey;
     out->remote_keys_[i] = mr->rkey;
+    const MutexLock lock(out->mutex_);
     out->mrs_.push_back(mr);
   }
   return out;
@@ -154,7 +155,7 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
 Registration::~Registration() { deregister(); }
 
 int Registration::deregister() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!mrs_.empty()) {
     if (const int error = context_->ended(context_->functions.dereg_mr(mrs_.back()))) return error;
     mrs_.pop_back();
@@ -163,7 +164,7 @@ int Registration::deregister() {
 }
 
 void Registration::abandon() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mrs_.clear();
 }
 
