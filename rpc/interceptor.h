@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "rpc/attachment.h"
 #include "rpc/metadata.h"
@@ -99,19 +99,19 @@ std::shared_ptr<const CallSettings> with_interceptor(const std::shared_ptr<const
 class ClientInterceptors {
  public:
   void add(std::shared_ptr<ClientInterceptor> interceptor) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     all_.push_back(std::move(interceptor));
     any_.store(true);
   }
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::vector<std::shared_ptr<ClientInterceptor>> all() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return all_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<ClientInterceptor>> all_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<ClientInterceptor>> all_ SLIME_GUARDED_BY(mutex_);
   std::atomic<bool> any_{false};
 };
 

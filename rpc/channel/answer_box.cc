@@ -16,7 +16,7 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
     return host_->send_answer(served, std::move(reply));
   Answer answer{served, std::move(reply)};
   AttachedBody dropped;  // destroyed after the lock, like the answer if the channel is closed
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   if (answer.reply) take_from_account(answer, dropped);
   waiting_.answers.push_back(std::move(answer));
@@ -52,7 +52,7 @@ void AnswerBox::call_host_if_first() {
 }
 
 void AnswerBox::granted(std::uint64_t ticket) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   loop_->post([box = shared_from_this(), ticket] {
     if (box->host_ != nullptr) box->host_->on_granted(Handle::unpack(ticket));
@@ -61,7 +61,7 @@ void AnswerBox::granted(std::uint64_t ticket) {
 
 void AnswerBox::attend(std::uint64_t key) {
   if (at_once_ != nullptr && at_once_->box_ == this && host_ != nullptr) return host_->attend_user(key);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   waiting_.streams.push_back(key);
   call_host_if_first();
@@ -71,7 +71,7 @@ void AnswerBox::attend(std::uint64_t key) {
 // loop.
 void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept {
   if (process_ != fork_generation()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   count_given_back();
   waiting_.messages.push_back({tag, number, std::move(message)});
@@ -79,19 +79,19 @@ void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& mes
 }
 
 std::shared_ptr<StreamEnd> AnswerBox::stream(std::uint64_t ticket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = streams_.find(ticket);
   return found == streams_.end() ? nullptr : found->second;
 }
 
 void AnswerBox::add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   streams_.emplace(ticket, std::move(stream));
 }
 
 void AnswerBox::remove_stream(std::uint64_t ticket) {
   std::shared_ptr<StreamEnd> gone;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = streams_.find(ticket);
   if (found == streams_.end()) return;
   gone = std::move(found->second);  // destroyed after the lock
@@ -102,14 +102,14 @@ bool AnswerBox::cancelled(std::uint64_t ticket, TimePoint deadline) const noexce
   if (closed_.load(std::memory_order_relaxed)) return true;
   if (deadline != kNever && deadline <= clock_.now()) return true;
   if (!has_notes_.load(std::memory_order_relaxed)) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto noted = notes_.find(ticket);
   return noted != notes_.end() && noted->second.cancelled;
 }
 
 void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ != nullptr) {
       Notes& noted = notes_[ticket];
       has_notes_.store(true, std::memory_order_relaxed);
@@ -120,14 +120,14 @@ void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
 }
 
 AnswerBox::Waiting AnswerBox::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(waiting_, {});
 }
 
 void AnswerBox::cancel(std::uint64_t ticket) {
   std::vector<Task> told;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Notes& noted = notes_[ticket];
     has_notes_.store(true, std::memory_order_relaxed);
     noted.cancelled = true;
@@ -137,7 +137,7 @@ void AnswerBox::cancel(std::uint64_t ticket) {
 }
 
 void AnswerBox::attach(std::uint64_t ticket, Attachments attachments) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   notes_[ticket].attachments = std::move(attachments);
   has_notes_.store(true, std::memory_order_relaxed);
@@ -145,7 +145,7 @@ void AnswerBox::attach(std::uint64_t ticket, Attachments attachments) {
 
 AnswerBox::Notes AnswerBox::take_notes(std::uint64_t ticket) {
   Notes noted;  // declared first: its tasks are destroyed after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = notes_.find(ticket);
   if (found == notes_.end()) return noted;
   noted = std::move(found->second);
@@ -160,7 +160,7 @@ void AnswerBox::close() {
   std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams;
   closed_.store(true, std::memory_order_relaxed);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loop_ = nullptr;
     host_ = nullptr;
     dropped = std::exchange(waiting_, {});

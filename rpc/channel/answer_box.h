@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/fork.h"
 #include "base/function.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "rpc/delivery.h"
 #include "rpc/server/budget.h"
@@ -125,17 +125,17 @@ class AnswerBox final : public Request::Responder,
   void close();
 
  private:
-  void call_host_if_first();                                      // with the lock held
-  void take_from_account(Answer& answer, AttachedBody& dropped);  // with the lock held
+  void call_host_if_first() SLIME_REQUIRES(mutex_);
+  void take_from_account(Answer& answer, AttachedBody& dropped) SLIME_REQUIRES(mutex_);
   static inline constinit thread_local AtOnce* at_once_ = nullptr;
   const Clock& clock_;
-  mutable std::mutex mutex_;
-  transport::Loop* loop_;  // null: closed
+  mutable Mutex mutex_;
+  transport::Loop* loop_ SLIME_GUARDED_BY(mutex_);  // null: closed
   const std::shared_ptr<Account> account_;
   const std::size_t large_bytes_;
-  Waiting waiting_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_;
-  std::unordered_map<std::uint64_t, Notes> notes_;
+  Waiting waiting_ SLIME_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::shared_ptr<StreamEnd>> streams_ SLIME_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, Notes> notes_ SLIME_GUARDED_BY(mutex_);
   std::atomic<bool> has_notes_{false};  // so that plain requests take no lock
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> given_back_{0};

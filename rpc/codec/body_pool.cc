@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "rpc/codec/received.h"
 #include "rpc/limits.h"
 
@@ -41,7 +41,7 @@ class LargeBodies {
   // Returns a body that is large enough and not far larger; of several the newest, which may be in
   // the caches. Without capacity if there is none.
   ByteVector take(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto best = kept_.rend();
     for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
       const std::size_t room = at->capacity();
@@ -61,13 +61,13 @@ class LargeBodies {
     while (!keep(body)) drop_oldest();
   }
   std::uint64_t bytes() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return bytes_;
   }
 
  private:
   bool keep(ByteVector& body) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (bytes_ + body.capacity() > limits::kLargeBodiesBytes) return false;
     bytes_ += body.capacity();
     kept_.push_back(std::move(body));  // does not allocate: reserved
@@ -75,16 +75,16 @@ class LargeBodies {
   }
   void drop_oldest() {
     ByteVector gone;  // freed after the lock
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (kept_.empty()) return;
     gone = std::move(kept_.front());
     kept_.erase(kept_.begin());
     bytes_ -= gone.capacity();
   }
 
-  std::mutex mutex_;
-  std::vector<ByteVector> kept_;  // the oldest first
-  std::uint64_t bytes_ = 0;
+  Mutex mutex_;
+  std::vector<ByteVector> kept_ SLIME_GUARDED_BY(mutex_);  // the oldest first
+  std::uint64_t bytes_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
 LargeBodies& large_bodies() {

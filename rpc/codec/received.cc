@@ -4,10 +4,10 @@
 
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "rpc/limits.h"
 #include "rpc/payload.h"
 
@@ -43,7 +43,7 @@ struct Block {
 class BlockPool {
  public:
   std::optional<Block> take(std::size_t length) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto best = kept_.end();
     // Takes the block that was used last, which may be in the caches.
     for (auto at = kept_.begin(); at != kept_.end(); ++at) {
@@ -60,7 +60,7 @@ class BlockPool {
   void give(std::byte* data) {
     std::list<Block> gone;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto in_use = in_use_.extract(data);
       if (in_use.empty()) return;  // a block of the parent process, before fork()
       const Block block{data, in_use.mapped()};
@@ -76,29 +76,29 @@ class BlockPool {
     for (const Block& each : gone) each.unmap();
   }
   void note_in_use(Block block) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     in_use_.emplace(block.data, block.size);
   }
   // The caller has the block, so it stays in use.
   void discard(const std::byte* data) {
     std::size_t size = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto block = in_use_.find(data);
       if (block != in_use_.end()) size = block->second;
     }
     if (size != 0) ::madvise(const_cast<std::byte*>(data), size, MADV_DONTNEED);
   }
   std::uint64_t bytes() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return bytes_;
   }
 
  private:
-  std::mutex mutex_;
-  std::list<Block> kept_;
-  std::uint64_t bytes_ = 0;
-  std::map<const std::byte*, std::size_t> in_use_;
+  Mutex mutex_;
+  std::list<Block> kept_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t bytes_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::map<const std::byte*, std::size_t> in_use_ SLIME_GUARDED_BY(mutex_);
 };
 
 // Never destroyed: received memory may be freed at the very end of the process.

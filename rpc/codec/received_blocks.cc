@@ -76,7 +76,7 @@ std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_byte
   if (!blocks_for(length_bytes)) return nullptr;
   std::shared_ptr<Block> block;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return nullptr;
     const std::uint64_t size = rounded(length_bytes);
     const auto fits = std::find_if(idle_.begin(), idle_.end(), [&](const auto& each) {
@@ -95,7 +95,7 @@ std::shared_ptr<const Registered> ReceivedBlocks::take(std::uint64_t length_byte
     auto made = make(rounded(length_bytes));
     if (!made) return nullptr;  // the caller takes other memory
     block = *std::move(made);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     in_use_.push_back(block);
   }
   return std::make_shared<const Lease>(shared_from_this(), std::move(block));
@@ -105,7 +105,7 @@ Result<std::shared_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_
   const Status full(Code::kResourceExhausted, "enough blocks for what is received");
   std::list<std::shared_ptr<Block>> gone;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::uint64_t sum = bytes;
     for (const auto& each : in_use_) sum += each->size;
     for (const auto& each : idle_) sum += each->size;
@@ -135,7 +135,7 @@ void ReceivedBlocks::note_received(std::uint64_t length_bytes) {
 }
 
 void ReceivedBlocks::give(const std::shared_ptr<Block>& block) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase(in_use_, block);
   if (!closed_) idle_.push_back(block);
 }
@@ -145,7 +145,7 @@ void ReceivedBlocks::close() {
   std::list<std::shared_ptr<Block>> idle;
   std::vector<std::shared_ptr<Block>> in_use;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     idle.swap(idle_);
     in_use.swap(in_use_);

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "rpc/attachment.h"
 #include "transport/provider.h"
 
@@ -47,10 +47,10 @@ class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks>
   const std::uint64_t endpoint_;
   bool may_make_ = false;     // this table may make a block
   std::uint64_t earned_ = 0;  // a bit for each size class of which a block may be made
-  std::mutex mutex_;          // guards the members below
-  bool closed_ = false;
-  std::list<std::shared_ptr<Block>> idle_;
-  std::vector<std::shared_ptr<Block>> in_use_;
+  Mutex mutex_;
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
+  std::list<std::shared_ptr<Block>> idle_ SLIME_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Block>> in_use_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::rpc

@@ -1,17 +1,17 @@
 #include "rpc/server/budget.h"
 
-#include <mutex>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace slime::rpc {
 
 struct ProcessBudget {
   std::atomic<std::uint64_t> held{0};
   std::atomic<bool> any_listeners{false};
-  std::mutex mutex;  // guards `listeners`
-  std::vector<std::weak_ptr<BudgetListener>> listeners;
+  Mutex mutex;
+  std::vector<std::weak_ptr<BudgetListener>> listeners SLIME_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -45,7 +45,7 @@ void Account::remove(std::uint64_t bytes) noexcept {
   if (!process_.any_listeners.load()) return;
   std::vector<std::weak_ptr<BudgetListener>> listeners;
   {
-    const std::lock_guard lock(process_.mutex);
+    const MutexLock lock(process_.mutex);
     listeners.swap(process_.listeners);
     process_.any_listeners = false;
   }
@@ -76,7 +76,7 @@ std::uint64_t held_bytes() { return process.get().held.load(); }
 
 void tell_when_freed(std::weak_ptr<BudgetListener> listener) {
   ProcessBudget& shared = process.get();
-  const std::lock_guard lock(shared.mutex);
+  const MutexLock lock(shared.mutex);
   shared.listeners.push_back(std::move(listener));
   shared.any_listeners = true;
 }

@@ -16,7 +16,7 @@ std::shared_ptr<Server::Place> Server::Impl::place_of(const Request& request) {
 Server::Place::~Place() {
   bool counted = false;
   {
-    const std::lock_guard lock(impl_->mutex_);
+    const MutexLock lock(impl_->mutex_);
     counted = counted_;
     if (state_ == State::kWaiting) {
       impl_->places_.erase(self_);
@@ -28,7 +28,7 @@ Server::Place::~Place() {
 }
 
 Server::Place::State Server::Place::state() const {
-  const std::lock_guard lock(impl_->mutex_);
+  const MutexLock lock(impl_->mutex_);
   return state_;
 }
 
@@ -63,7 +63,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
                          " for its requests and answers (the server's memory_bytes)"));
   }
   auto place = std::make_shared<Place>(shared_from_this(), std::move(method), std::move(account), bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (refusal.ok() && draining() && !place->method_->while_draining)
     refusal = Status(Code::kUnavailable, "the server is draining: it takes no new requests");
   if (refusal.ok() && stopping_) refusal = Status(Code::kUnavailable, "the server has stopped");
@@ -136,7 +136,7 @@ Task Server::Impl::next_granted(int lowest) {
 void Server::Impl::arrived(Place& place) {
   bool counted = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     counted = std::exchange(place.counted_, false);
   }
   if (counted) answered();
@@ -146,7 +146,7 @@ void Server::Impl::arrived(Place& place) {
 bool Server::Impl::make_ready(Request& request, const std::shared_ptr<Service::Method>& method) {
   const std::shared_ptr<Place> place = place_of(request);
   if (place == nullptr) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!place->has_worker_ || stopping_) return false;
   ready_.push_back(Job{std::move(request), method});
   work_.notify_one();
@@ -155,7 +155,7 @@ bool Server::Impl::make_ready(Request& request, const std::shared_ptr<Service::M
 
 std::list<Job>::iterator Server::Impl::find_ready() {
   return std::find_if(ready_.begin(), ready_.end(),
-                      [this](const Job& job) { return below_limit(*job.method); });
+                      [this](const Job& job) SLIME_REQUIRES(mutex_) { return below_limit(*job.method); });
 }
 
 Job Server::Impl::take_ready(std::list<Job>::iterator at) {
@@ -178,7 +178,7 @@ std::vector<Task> Server::Impl::refuse_places() {
 }
 
 void Server::Impl::on_budget_freed() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   listens_ = false;
   if (!places_.empty()) work_.notify_all();
 }

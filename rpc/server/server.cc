@@ -31,7 +31,7 @@ ServiceInfo describe(const std::string& name,
 }  // namespace
 
 std::vector<ServiceInfo> Server::Impl::services() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<ServiceInfo> out;
   out.reserve(services_.size());
   for (const auto& [name, methods] : services_) out.push_back(describe(name, methods));
@@ -39,7 +39,7 @@ std::vector<ServiceInfo> Server::Impl::services() const {
 }
 
 Result<ServiceInfo> Server::Impl::service(std::string_view name) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = services_.find(name);
   if (it == services_.end()) return no_service(name);
   return describe(it->first, it->second);
@@ -47,14 +47,14 @@ Result<ServiceInfo> Server::Impl::service(std::string_view name) const {
 
 Status Server::Impl::check_signature(std::string_view service, std::string_view method,
                                      std::uint64_t signature) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Service::Method* const found = look_up(service, method);
   if (found == nullptr) return {};
   return Signature(found->info).check(service, method, signature);
 }
 
 Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info, Found& found) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto service = services_.find(info.service);
   if (service == services_.end()) return no_service(info.service);
   const auto method = service->second.find(info.method);
@@ -113,7 +113,7 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::admit(Request& request, F
 }
 
 void Server::Impl::add_interceptor(std::shared_ptr<ServerInterceptor> interceptor) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto more = std::make_shared<ServerInterceptors>(*interceptors_);
   more->push_back(std::move(interceptor));
   interceptors_ = std::move(more);
@@ -123,7 +123,7 @@ void Server::Impl::add_interceptor(std::shared_ptr<ServerInterceptor> intercepto
 void Server::Impl::intercept(Request& request) {
   std::shared_ptr<const ServerInterceptors> interceptors;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     interceptors = interceptors_;
   }
   Interception::add(request, std::move(interceptors), clock_);
@@ -147,7 +147,7 @@ void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
 
 void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept {
   std::vector<Job> expired;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   // Expired and cancelled requests must not fill the queue.
   if (full()) queue_.take_expired(clock_.now(), expired);
   counters_.expired += expired.size();
@@ -166,7 +166,7 @@ void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> m
   for (Job& job : expired) job.request.refuse(expired_status(job.request.info()));
 }
 
-// Wakes or starts a worker. Call under the lock.
+// Wakes or starts a worker.
 Status Server::Impl::prepare_to_wait(const Service::Method& method) {
   if (stopping_) return Status(Code::kUnavailable, "the server has stopped");
   if (idle_workers_ <= queue_.size() + places_.size() + reserved_ && !start_worker())
@@ -208,7 +208,7 @@ void Server::Impl::count_waiting(const Service::Method& method, int more) {
 }
 
 void Server::Impl::leave(const Service::Method& method) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto load = loads_.find(&method);
   --load->second.running;
   if (load->second.none()) loads_.erase(load);
@@ -218,7 +218,7 @@ void Server::Impl::leave(const Service::Method& method) noexcept {
 void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept {
   bool entered = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entered = below_limit(*method);
     if (entered) enter(request, method);
   }
@@ -232,12 +232,15 @@ void Server::Impl::run_limited(Request&& request, const std::shared_ptr<Service:
 
 void Server::Impl::worker() noexcept {
   worker_of_ = this;
-  const auto may_run = [this](const Service::Method& method) { return below_limit(method); };
-  std::unique_lock lock(mutex_);
+  const auto may_run = [this](const Service::Method& method) {
+    mutex_.assert_held();  // by this function
+    return below_limit(method);
+  };
+  MutexLock lock(mutex_);
   for (;;) {
     auto ready = ready_.end();
     Task granted;
-    work_.wait(lock, [&] {
+    work_.wait(mutex_, [&]() SLIME_REQUIRES(mutex_) {
       ready = find_ready();
       if (stopping_ || ready != ready_.end()) return true;
       const int best = worker_free() ? queue_.best(may_run) : JobQueue::kNone;
@@ -279,13 +282,13 @@ void Server::Impl::worker() noexcept {
 }
 
 Status Server::Impl::drain(Nanos bound) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   unusual_.fetch_or(kDraining);
   const auto done = [this] { return quiet(); };
   const TimePoint deadline = deadline_after(steady_clock().now(), bound);
   if (deadline == kNever) {
-    quiet_.wait(lock, done);
-  } else if (!quiet_.wait_until(lock, deadline, done)) {
+    quiet_.wait(mutex_, done);
+  } else if (!quiet_.wait_until(mutex_, deadline, done)) {
     return Status(Code::kDeadlineExceeded, str(unanswered_.load(), " requests were not answered in time"));
   }
   return {};
@@ -298,7 +301,7 @@ void Server::Impl::stop() {
   std::list<Job> ready;
   std::vector<Task> refused;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     unusual_.fetch_or(kDraining);
     stopping_ = true;
     left = queue_.take_all();
@@ -322,7 +325,7 @@ void Server::Impl::stop() {
 }
 
 ServerCounters Server::Impl::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ServerCounters out = counters_;
   out.requests = requests_.load();
   out.refused = refused_.load();

@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "base/str.h"
 #include "rpc/interceptor.h"
 #include "rpc/reflection.h"
@@ -58,7 +57,7 @@ class Server::Impl final : public Request::Tracker,
   }
 
   Status add(const std::string& name, const Methods& methods) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!services_.emplace(name, methods).second)
       return Status(Code::kAlreadyExists, str("a service '", name, "' is served already"));
     ++version_;
@@ -66,7 +65,7 @@ class Server::Impl final : public Request::Tracker,
   }
   Status remove(std::string_view name) {
     Methods gone;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = services_.find(name);
     if (it == services_.end()) return no_service(name);
     gone = std::move(it->second);
@@ -75,14 +74,14 @@ class Server::Impl final : public Request::Tracker,
     return {};
   }
   bool serves(std::string_view service, std::string_view method) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return look_up(service, method) != nullptr;
   }
   Status check_signature(std::string_view service, std::string_view method, std::uint64_t signature) const;
   std::vector<ServiceInfo> services() const override;
   Result<ServiceInfo> service(std::string_view name) const override;
   bool serves(std::string_view service) const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return services_.find(service) != services_.end();
   }
   bool draining() const override { return (unusual_.load() & kDraining) != 0; }
@@ -91,7 +90,7 @@ class Server::Impl final : public Request::Tracker,
   void run(Request&& request, Service::Method& method) noexcept;
   void run_limited(Request&& request, const std::shared_ptr<Service::Method>& method) noexcept;
   void enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept;
-  Status prepare_to_wait(const Service::Method& method);
+  Status prepare_to_wait(const Service::Method& method) SLIME_REQUIRES(mutex_);
   Status drain(Nanos bound);
   void stop();
   [[nodiscard]] bool on_worker() const { return worker_of_ == this; }
@@ -111,8 +110,9 @@ class Server::Impl final : public Request::Tracker,
  private:
   friend class Place;
   Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
-  // Returns null if there is no such method. Call under the lock.
-  [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const {
+  // Returns null if there is no such method.
+  [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const
+      SLIME_REQUIRES(mutex_) {
     const auto it = services_.find(service);
     if (it == services_.end()) return nullptr;
     const auto found = it->second.find(method);
@@ -127,63 +127,67 @@ class Server::Impl final : public Request::Tracker,
   [[nodiscard]] bool quiet() const { return unanswered_.load() == 0 && executing_.load() == 0; }
   void tell_if_quiet() noexcept {
     if (!draining() || !quiet()) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     quiet_.notify_all();
   }
   // Returns whether the queue is full. Requests that an idle worker is about to take do not count.
-  [[nodiscard]] bool full() const {
+  [[nodiscard]] bool full() const SLIME_REQUIRES(mutex_) {
     return queue_.size() + places_.size() >=
            options_.queue_limit + (idle_workers_ > reserved_ ? idle_workers_ - reserved_ : 0);
   }
-  bool start_worker();
-  [[nodiscard]] bool below_limit(const Service::Method& method) const {
+  bool start_worker() SLIME_REQUIRES(mutex_);
+  [[nodiscard]] bool below_limit(const Service::Method& method) const SLIME_REQUIRES(mutex_) {
     if (method.max_running == 0) return true;
     const auto load = loads_.find(&method);
     return load == loads_.end() || load->second.running < method.max_running;
   }
-  void count_waiting(const Service::Method& method, int more);
+  void count_waiting(const Service::Method& method, int more) SLIME_REQUIRES(mutex_);
   // Returns whether the method's requests fill half of the queue: the rest is for other methods.
-  [[nodiscard]] bool waits_enough(const Service::Method& method) const {
+  [[nodiscard]] bool waits_enough(const Service::Method& method) const SLIME_REQUIRES(mutex_) {
     const auto load = loads_.find(&method);
     return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
   }
   void intercept(Request& request);
-  void enter(Request& request, const std::shared_ptr<Service::Method>& method);
+  void enter(Request& request, const std::shared_ptr<Service::Method>& method) SLIME_REQUIRES(mutex_);
   void leave(const Service::Method& method) noexcept;
   void worker() noexcept;
-  // server_places.cc; call all of these under the lock.
-  [[nodiscard]] bool worker_free() const {
+  // server_places.cc
+  [[nodiscard]] bool worker_free() const SLIME_REQUIRES(mutex_) {
     return workers_.size() - idle_workers_ + reserved_ < options_.workers;
   }
-  Task grant(Place& place);
-  [[nodiscard]] bool fits(Place& place);
-  Task next_granted(int lowest);
-  void give_up_worker(Place& place);
-  std::list<Job>::iterator find_ready();
-  Job take_ready(std::list<Job>::iterator at);
-  std::vector<Task> refuse_places();
+  Task grant(Place& place) SLIME_REQUIRES(mutex_);
+  [[nodiscard]] bool fits(Place& place) SLIME_REQUIRES(mutex_);
+  Task next_granted(int lowest) SLIME_REQUIRES(mutex_);
+  void give_up_worker(Place& place) SLIME_REQUIRES(mutex_);
+  std::list<Job>::iterator find_ready() SLIME_REQUIRES(mutex_);
+  Job take_ready(std::list<Job>::iterator at) SLIME_REQUIRES(mutex_);
+  std::vector<Task> refuse_places() SLIME_REQUIRES(mutex_);
 
   static inline constinit thread_local const Impl* worker_of_ = nullptr;
   const ServerOptions options_;
   const Clock& clock_;
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable quiet_;
-  std::map<std::string, Methods, std::less<>> services_;
-  JobQueue queue_;
-  std::list<Job> ready_;       // requests that were read and have a reserved worker
-  std::list<Place*> places_;   // waiting places, in order of arrival
-  std::size_t reserved_ = 0;   // workers of granted places whose requests do not run yet
-  bool places_first_ = false;  // at equal priority a place is next: a small request was last
-  bool listens_ = false;       // registered for on_budget_freed()
+  mutable Mutex mutex_;
+  CondVar work_;
+  CondVar quiet_;
+  std::map<std::string, Methods, std::less<>> services_ SLIME_GUARDED_BY(mutex_);
+  JobQueue queue_ SLIME_GUARDED_BY(mutex_);
+  // requests that were read and have a reserved worker
+  std::list<Job> ready_ SLIME_GUARDED_BY(mutex_);
+  std::list<Place*> places_ SLIME_GUARDED_BY(mutex_);  // waiting places, in order of arrival
+  // workers of granted places whose requests do not run yet
+  std::size_t reserved_ SLIME_GUARDED_BY(mutex_) = 0;
+  // at equal priority a place is next: a small request was last
+  bool places_first_ SLIME_GUARDED_BY(mutex_) = false;
+  bool listens_ SLIME_GUARDED_BY(mutex_) = false;  // registered for on_budget_freed()
   struct Load {
     std::size_t running = 0;
     std::size_t waiting = 0;
     std::size_t reserved = 0;  // granted places whose requests do not run yet
     [[nodiscard]] bool none() const { return running == 0 && waiting == 0 && reserved == 0; }
   };
-  std::map<const Service::Method*, Load> loads_;  // of methods with a limit; no entry: no load
-  ServerCounters counters_;
+  // of methods with a limit; no entry: no load
+  std::map<const Service::Method*, Load> loads_ SLIME_GUARDED_BY(mutex_);
+  ServerCounters counters_ SLIME_GUARDED_BY(mutex_);
   // Atomics, so that a request of a known method takes no lock. To miss no end of a drain: drain()
   // sets kDraining and then reads the counts; a request counts itself and then reads kDraining, and
   // so does an answer.
@@ -195,10 +199,12 @@ class Server::Impl final : public Request::Tracker,
   static constexpr unsigned kDraining = 1;
   static constexpr unsigned kIntercepts = 2;
   std::atomic<unsigned> unusual_{0};  // kDraining, kIntercepts
-  std::shared_ptr<const ServerInterceptors> interceptors_ = std::make_shared<ServerInterceptors>();
-  std::size_t idle_workers_ = 0;
-  bool stopping_ = false;
-  std::vector<std::thread> workers_;  // last: the threads use all members above
+  std::shared_ptr<const ServerInterceptors> interceptors_ SLIME_GUARDED_BY(mutex_) =
+      std::make_shared<ServerInterceptors>();
+  std::size_t idle_workers_ SLIME_GUARDED_BY(mutex_) = 0;
+  bool stopping_ SLIME_GUARDED_BY(mutex_) = false;
+  // last: the threads use all members above
+  std::vector<std::thread> workers_ SLIME_GUARDED_BY(mutex_);
 };
 
 class Server::Place {

@@ -31,7 +31,7 @@ Future<None> StreamEnd::write(ByteVector message) {
   bool wakes = false;
   Future<None> out;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (write_ended_) return Future<None>::ready(*write_ended_);
     if (write_closed_)
       return Future<None>::ready(Status(Code::kInvalidArgument, "a message after close_writing()"));
@@ -61,7 +61,7 @@ Future<StreamEnd::Message> StreamEnd::read() {
   bool wakes = false;
   Future<Message> out;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!ready_.empty() && reads_.empty()) {
       Promise<Message> promise;
       promise.complete(Message(take_first()));
@@ -94,7 +94,7 @@ Future<StreamEnd::Message> StreamEnd::read() {
 void StreamEnd::cancel_read(std::uint64_t number) {
   std::optional<Promise<Message>> promise;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found =
         std::find_if(reads_.begin(), reads_.end(), [&](const Read& read) { return read.number == number; });
     if (found == reads_.end()) return;  // the read has its message, or the stream has ended
@@ -110,7 +110,7 @@ void StreamEnd::give_back(std::uint64_t, std::uint64_t number, Payload&& message
   if (process_ != fork_generation()) return;
   bool wakes = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (discarding_ || read_stopped_) return;
     const auto behind =
         std::find_if(ready_.begin(), ready_.end(), [&](const Ready& ready) { return ready.number > number; });
@@ -124,7 +124,7 @@ void StreamEnd::give_back(std::uint64_t, std::uint64_t number, Payload&& message
 
 void StreamEnd::close_writing() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(write_closed_, true) || !want()) return;
   }
   wake();
@@ -139,7 +139,7 @@ void StreamEnd::stop(const Status& reason) {
 
 void StreamEnd::start_reading() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(reading_, true) || !want()) return;
   }
   wake();
@@ -148,7 +148,7 @@ void StreamEnd::start_reading() {
 void StreamEnd::discard() {
   std::deque<Ready> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(discarding_, true)) return;
     reading_ = true;
     for (const Ready& ready : ready_) taken_ += ready.counted ? 0 : 1;
@@ -213,7 +213,7 @@ void StreamEnd::match(Done& done) {
       Result<Message> outcome = Message();
       bool wakes = false;
       {
-        const std::lock_guard lock(self->mutex_);
+        const MutexLock lock(self->mutex_);
         if (self->reads_.empty() || self->reads_.front().number == 0) return;  // 0: being served
         if (!self->ready_.empty()) {
           outcome = Message(self->take_first());
@@ -229,7 +229,7 @@ void StreamEnd::match(Done& done) {
       promise->complete(std::move(outcome));
       promise.reset();
       if (wakes) self->wake();
-      const std::lock_guard lock(self->mutex_);
+      const MutexLock lock(self->mutex_);
       self->reads_.pop_front();
     }
   });
@@ -247,7 +247,7 @@ bool StreamEnd::owes() const {
 }
 
 StreamEnd::Pause StreamEnd::pause() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {!ready_.empty(), !reads_.empty() || !waiting_.empty(), owes()};
 }
 
@@ -259,7 +259,7 @@ void StreamEnd::wake() { box_->attend(key_); }
 // ------------------------------------------------------------------------------------- the channel
 
 void StreamEnd::bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Terms& terms) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_CHECK(box_ == nullptr && terms.options.window > 0);
   box_ = std::move(box);
   key_ = key;
@@ -267,7 +267,7 @@ void StreamEnd::bind(std::shared_ptr<AnswerBox> box, std::uint64_t key, const Te
 }
 
 StreamEnd::Wants StreamEnd::attend(bool all) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wanted_ = false;
   Wants out;
   if (credit_due() || (all && owes())) out.credit = granted_ = taken_ + terms_.options.window;
@@ -276,7 +276,7 @@ StreamEnd::Wants StreamEnd::attend(bool all) {
 }
 
 std::optional<ByteVector> StreamEnd::next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (accepted_.empty()) return std::nullopt;
   ByteVector out = std::move(accepted_.front());
   accepted_.pop_front();
@@ -284,23 +284,23 @@ std::optional<ByteVector> StreamEnd::next() {
 }
 
 bool StreamEnd::all_sent() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return accepted_.empty() && waiting_.empty();
 }
 
 void StreamEnd::sent() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++sent_count_;
 }
 
 void StreamEnd::freed(std::uint64_t bytes, Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   held_bytes_ -= bytes;
   accept_waiting(done);
 }
 
 bool StreamEnd::credit(std::uint64_t messages, Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (messages <= credit_) return false;
   credit_ = messages;
   accept_waiting(done);
@@ -308,7 +308,7 @@ bool StreamEnd::credit(std::uint64_t messages, Done& done) {
 }
 
 void StreamEnd::deliver(Payload&& message, Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (discarding_ || read_ended_) {
     ++taken_;
     return;
@@ -319,30 +319,30 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
 }
 
 void StreamEnd::match_reads(Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wanted_ = false;  // attend() does not follow if the stream has ended
   match(done);
 }
 
 bool StreamEnd::discarding() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return discarding_;
 }
 
 void StreamEnd::peer_closed(Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peer_closed_ = true;
   match(done);
 }
 
 std::uint64_t StreamEnd::unread_bytes(bool notify) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   notify_ = notify;
   return ready_bytes_;
 }
 
 void StreamEnd::stop_writing(const Status& reason, Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (write_ended_) return;
   write_ended_ = reason;
   for (const ByteVector& message : std::exchange(accepted_, {})) held_bytes_ -= message.size();
@@ -352,7 +352,7 @@ void StreamEnd::stop_writing(const Status& reason, Done& done) {
 
 void StreamEnd::stop_reading(const Status& reason, Done& done) {
   std::deque<Ready> unread;  // destroyed after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!read_ended_ || read_ended_->ok()) read_ended_ = reason;
   read_stopped_ = true;
   // Completes waiting reads whose messages have arrived: the end came in the same turn as the
@@ -371,7 +371,7 @@ void StreamEnd::stop_reading(const Status& reason, Done& done) {
 }
 
 void StreamEnd::finish_reading(const Status& reason, Done& done) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!read_ended_) read_ended_ = reason;
   match(done);
 }

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/fork.h"
 #include "base/function.h"
 #include "base/future.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "rpc/delivery.h"
 #include "rpc/limits.h"
@@ -133,47 +133,51 @@ class StreamEnd final : public DeliverySource, public std::enable_shared_from_th
     std::uint64_t number = 0;
   };
   void cancel_read(std::uint64_t number);
-  Delivery take_first();
-  void match(Done& done);
-  [[nodiscard]] bool accepts(std::size_t bytes) const;
-  [[nodiscard]] Status check_size(std::size_t bytes) const;
-  void accept(ByteVector&& message);
-  void accept_waiting(Done& done);
-  bool credit_due() const;
-  bool owes() const;  // whether any credit is held back
+  Delivery take_first() SLIME_REQUIRES(mutex_);
+  void match(Done& done) SLIME_REQUIRES(mutex_);
+  [[nodiscard]] bool accepts(std::size_t bytes) const SLIME_REQUIRES(mutex_);
+  [[nodiscard]] Status check_size(std::size_t bytes) const SLIME_REQUIRES(mutex_);
+  void accept(ByteVector&& message) SLIME_REQUIRES(mutex_);
+  void accept_waiting(Done& done) SLIME_REQUIRES(mutex_);
+  bool credit_due() const SLIME_REQUIRES(mutex_);
+  bool owes() const SLIME_REQUIRES(mutex_);  // whether any credit is held back
   // Returns whether the channel has to be woken: call wake() then, without the lock.
-  bool want();
+  bool want() SLIME_REQUIRES(mutex_);
   void wake();
 
   const std::shared_ptr<Driver> driver_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
+  // Set once, by bind(), and read without the lock after that.
   std::shared_ptr<AnswerBox> box_;  // null: no channel yet
   std::uint64_t key_ = 0;
-  Terms terms_;
-  bool wanted_ = false;  // the channel was woken and has not called attend() yet
+  Terms terms_ SLIME_GUARDED_BY(mutex_);
+  // the channel was woken and has not called attend() yet
+  bool wanted_ SLIME_GUARDED_BY(mutex_) = false;
 
-  std::deque<ByteVector> accepted_;
-  std::deque<Write> waiting_;
-  std::uint64_t accepted_count_ = 0;
-  std::uint64_t sent_count_ = 0;
-  std::uint64_t credit_ = 0;
-  std::uint64_t held_bytes_ = 0;
-  bool write_closed_ = false;
-  std::optional<Status> write_ended_;
+  std::deque<ByteVector> accepted_ SLIME_GUARDED_BY(mutex_);
+  std::deque<Write> waiting_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t accepted_count_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t sent_count_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t credit_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t held_bytes_ SLIME_GUARDED_BY(mutex_) = 0;
+  bool write_closed_ SLIME_GUARDED_BY(mutex_) = false;
+  std::optional<Status> write_ended_ SLIME_GUARDED_BY(mutex_);
 
-  std::deque<Ready> ready_;
-  std::deque<Read> reads_;
-  std::uint64_t arrived_ = 0;
-  std::uint64_t reads_begun_ = 0;
-  std::uint64_t ready_bytes_ = 0;
-  std::uint64_t taken_ = 0;    // messages dropped, or given to a read at least once
-  std::uint64_t granted_ = 0;  // messages that the peer was told it may send
-  bool reading_;
-  bool notify_ = false;  // see unread_bytes()
-  bool discarding_ = false;
-  bool peer_closed_ = false;
-  bool read_stopped_ = false;         // unread messages are dropped
-  std::optional<Status> read_ended_;  // counts when ready_ is empty
+  std::deque<Ready> ready_ SLIME_GUARDED_BY(mutex_);
+  std::deque<Read> reads_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t arrived_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t reads_begun_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t ready_bytes_ SLIME_GUARDED_BY(mutex_) = 0;
+  // messages dropped, or given to a read at least once
+  std::uint64_t taken_ SLIME_GUARDED_BY(mutex_) = 0;
+  // messages that the peer was told it may send
+  std::uint64_t granted_ SLIME_GUARDED_BY(mutex_) = 0;
+  bool reading_ SLIME_GUARDED_BY(mutex_);
+  bool notify_ SLIME_GUARDED_BY(mutex_) = false;  // see unread_bytes()
+  bool discarding_ SLIME_GUARDED_BY(mutex_) = false;
+  bool peer_closed_ SLIME_GUARDED_BY(mutex_) = false;
+  bool read_stopped_ SLIME_GUARDED_BY(mutex_) = false;         // unread messages are dropped
+  std::optional<Status> read_ended_ SLIME_GUARDED_BY(mutex_);  // counts when ready_ is empty
   const std::uint64_t process_ = fork_generation();
 };
 
