@@ -217,7 +217,7 @@ Status PeerAgentImpl::check_exposure() const {
 // thread drives the loop; the oldest are dropped, since each event is only a hint to look again.
 void PeerAgentImpl::note_event(const ctrl::Event& event) {
   {
-    const std::lock_guard lock(events_mutex_);
+    const MutexLock lock(events_mutex_);
     if (events_.size() >= agent::limits::kPendingEvents) events_.pop_front();
     events_.push_back(event);
     if (events_.size() > 1) return;  // a posted task will take them
@@ -225,7 +225,7 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
   loop_->post([this] {
     std::deque<ctrl::Event> events;
     {
-      const std::lock_guard lock(events_mutex_);
+      const MutexLock lock(events_mutex_);
       events.swap(events_);
     }
     for (const ctrl::Event& one : events) switchboard_->on_registry_event(one);
@@ -250,7 +250,7 @@ bool PeerAgentImpl::on_own_thread() const {
 }
 
 std::shared_ptr<rpc::Server> PeerAgentImpl::take_server() {
-  const std::lock_guard lock(close_mutex_);
+  const MutexLock lock(close_mutex_);
   return std::move(server_);
 }
 
@@ -292,7 +292,7 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
   keeper_->lost(peer);
   const auto handlers = disconnect_handlers_;  // copied: a handler may add another
   for (const auto& handler : handlers) handler(peer, connection);
-  { const std::lock_guard lock(sessions_mutex_); }
+  { const MutexLock lock(sessions_mutex_); }
   sessions_changed_.notify_all();
 }
 
@@ -380,7 +380,7 @@ bool PeerAgentImpl::poll(Nanos budget) {
 Status PeerAgentImpl::close(Nanos bound) {
   if (forked()) return admission_.refusal();
   SLIME_TRY(check_may_wait());
-  const std::lock_guard lock(close_mutex_);
+  const MutexLock lock(close_mutex_);
   if (closed_) return close_status_;
   admission_.close();
   close_status_ = close_parts(bound);
@@ -437,8 +437,8 @@ bool PeerAgentImpl::wait_for_sessions(TimePoint deadline) {
     loop_->wait_until(none, deadline);
     return none();
   }
-  std::unique_lock lock(sessions_mutex_);
-  return sessions_changed_.wait_until(lock, deadline, none);
+  const MutexLock lock(sessions_mutex_);
+  return sessions_changed_.wait_until(sessions_mutex_, deadline, none);
 }
 
 }  // namespace slime

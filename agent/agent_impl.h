@@ -1,12 +1,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +22,7 @@
 #include "agent/registry/report.h"
 #include "agent/services/calling_agent.h"
 #include "agent/services/discovery.h"
+#include "base/mutex.h"
 #include "rpc/server.h"
 #include "transport/connect.h"
 #include "transport/loop.h"
@@ -116,19 +115,20 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   ImmHandler imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
 
-  std::mutex events_mutex_;
-  std::deque<ctrl::Event> events_;  // of the registry; the loop has not seen them
+  Mutex events_mutex_;
+  // of the registry; the loop has not seen them
+  std::deque<ctrl::Event> events_ SLIME_GUARDED_BY(events_mutex_);
 
   std::atomic<bool> keys_noted_{false};  // a task that looks at the keyring is posted
 
   agent::ReportBox reports_;
 
-  std::mutex sessions_mutex_;  // only for the wait
-  std::condition_variable sessions_changed_;
+  Mutex sessions_mutex_;  // only for the wait
+  CondVar sessions_changed_;
 
-  std::mutex close_mutex_;
-  bool closed_ = false;
-  Status close_status_;
+  Mutex close_mutex_;
+  bool closed_ SLIME_GUARDED_BY(close_mutex_) = false;
+  Status close_status_ SLIME_GUARDED_BY(close_mutex_);
 
   std::unique_ptr<agent::Registrar> registrar_;  // last: its thread uses the members above
 };

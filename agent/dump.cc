@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "agent/agents.h"
 #include "agent/limits.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/on_signal.h"
 #include "base/str.h"
 
@@ -23,8 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Agents {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<PeerAgentImpl>> list;
+  Mutex mutex;
+  std::vector<std::weak_ptr<PeerAgentImpl>> list SLIME_GUARDED_BY(mutex);
 };
 // Never destroyed: a signal may arrive while the process exits.
 constinit PerProcess<Agents> agents;
@@ -77,14 +77,14 @@ void write_to_stderr() {
 
 void agent::remember(const std::shared_ptr<PeerAgentImpl>& agent) {
   Agents& all = agents.get();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   std::erase_if(all.list, [](const std::weak_ptr<PeerAgentImpl>& other) { return other.expired(); });
   all.list.push_back(agent);
 }
 
 std::vector<std::shared_ptr<PeerAgentImpl>> agent::remembered() {
   Agents& all = agents.get();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   std::vector<std::shared_ptr<PeerAgentImpl>> out;
   for (const std::weak_ptr<PeerAgentImpl>& one : all.list) {
     if (auto alive = one.lock()) out.push_back(std::move(alive));

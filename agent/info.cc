@@ -2,14 +2,13 @@
 
 #include "agent/info.h"
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "agent/agent_impl.h"
+#include "base/mutex.h"
 #include "base/str.h"
 #include "ctrl/client/token_file.h"
 
@@ -142,21 +141,22 @@ PeerAgentImpl::LoopView PeerAgentImpl::look() const {
 std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   if (bound == Nanos::max()) return loop_->run([this] { return look(); });
   struct Answer {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<LoopView> view;
+    Mutex mutex;
+    CondVar changed;
+    std::optional<LoopView> view SLIME_GUARDED_BY(mutex);
   };
   const auto answer = std::make_shared<Answer>();
   loop_->dispatch([answer, weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     LoopView view = self->look();
-    const std::lock_guard lock(answer->mutex);
+    const MutexLock lock(answer->mutex);
     answer->view.emplace(std::move(view));
     answer->changed.notify_all();
   });
-  std::unique_lock lock(answer->mutex);
-  answer->changed.wait_for(lock, bound, [&] { return answer->view.has_value(); });
+  const MutexLock lock(answer->mutex);
+  answer->changed.wait_for(answer->mutex, bound,
+                           [&]() SLIME_REQUIRES(answer->mutex) { return answer->view.has_value(); });
   return std::exchange(answer->view, std::nullopt);
 }
 

@@ -1,10 +1,10 @@
 #include "agent/prepared_batch.h"
 
 #include <limits>
-#include <mutex>
 #include <string>
 
 #include "agent/agent_impl.h"
+#include "base/mutex.h"
 #include "base/str.h"
 
 namespace slime {
@@ -26,11 +26,11 @@ struct PreparedBatch::State {
   const Nanos timeout;
   const bool wait_for_ready;
 
-  std::mutex mutex;
-  std::shared_ptr<agent::BoundCopies> bound;
+  Mutex mutex;
+  std::shared_ptr<agent::BoundCopies> bound SLIME_GUARDED_BY(mutex);
 
   std::shared_ptr<agent::BoundCopies> now() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return bound;
   }
   Future<None> post(agent::OneSided kind, std::span<const std::uint32_t> blocks, std::uint32_t imm,
@@ -150,7 +150,7 @@ Status PreparedBatch::rebind(std::span<const RemoteRegion> remotes) const {
                   str(remotes.size(), " remote regions, and the batch names ", before->remotes().size()));
   auto after = before->with(remotes);
   SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer)));
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->bound = std::move(after);
   return {};
 }

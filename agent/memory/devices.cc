@@ -34,7 +34,6 @@ Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, transp
     out->entries_.push_back(std::move(entry));
   }
   if (out->entries_.empty()) return transport::make_provider(provider, table).status();
-  out->warned_.resize(out->entries_.size());
   return out;
 }
 
@@ -109,7 +108,8 @@ std::size_t Devices::owner() const {
 
 void Devices::warn(std::size_t index, const Status& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    warned_.resize(entries_.size());
     if (warned_[index]) return;
     warned_[index] = true;
   }

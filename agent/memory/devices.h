@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/memory/registrations.h"
+#include "base/mutex.h"
 #include "transport/connect.h"
 #include "transport/provider.h"
 
@@ -81,8 +81,8 @@ class Devices {
 
   bool automatic_ = false;
   std::vector<Entry> entries_;
-  std::mutex mutex_;
-  std::vector<bool> warned_;  // of each: that it did not take some memory
+  Mutex mutex_;
+  std::vector<bool> warned_ SLIME_GUARDED_BY(mutex_);  // of each: that it did not take some memory
 };
 
 }  // namespace slime::agent

@@ -41,8 +41,7 @@ Status MemoryRegion::State::close(Nanos timeout) {
   if (first) {
     if (const auto told = owner.lock()) told->on_region_closing(*this);
   }
-  const std::lock_guard lock(
-      close_mutex_);  // a second close() returns when the region is closed, like the first
+  const MutexLock lock(close_mutex_);  // a second close() returns when the region is closed, like the first
   return registrations.close(timeout);
 }
 
@@ -51,12 +50,12 @@ namespace agent {
 // ------------------------------------------------------------------------------------------- names
 
 void RegionTable::add(const RegionState& region) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   regions_[region.get()].region = region;
 }
 
 Status RegionTable::publish(std::string_view name, const RegionState& region) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (region->closed()) return Status(Code::kInvalidArgument, str("region \"", name, "\" is closed"));
   const auto [it, added] = names_.try_emplace(std::string(name), region);
   if (added) regions_[region.get()].names.emplace_back(name);
@@ -65,7 +64,7 @@ Status RegionTable::publish(std::string_view name, const RegionState& region) {
 }
 
 Status RegionTable::unpublish(std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = names_.find(name);
   if (it == names_.end()) return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
   std::erase(regions_[it->second.get()].names, name);
@@ -75,7 +74,7 @@ Status RegionTable::unpublish(std::string_view name) {
 
 std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) {
   std::vector<RegionState> dropped;  // destroyed after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = regions_.find(&region);
   if (known == regions_.end()) return {};
   std::vector<std::string> names = std::move(known->second.names);
@@ -89,7 +88,7 @@ std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) 
 }
 
 Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name, std::size_t device) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = names_.find(name);
   if (it == names_.end() || it->second->closed())
     return Status(Code::kNotFound, str("no region is published as \"", name, "\""));
@@ -101,7 +100,7 @@ Result<transport::RegionDescriptor> RegionTable::describe(std::string_view name,
 
 std::vector<RegionState> RegionTable::all() const {
   std::vector<RegionState> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [key, known] : regions_) {
     if (auto alive = known.region.lock()) out.push_back(std::move(alive));
   }
@@ -109,7 +108,7 @@ std::vector<RegionState> RegionTable::all() const {
 }
 
 std::size_t RegionTable::published() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return names_.size();
 }
 

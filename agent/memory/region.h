@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "agent/memory/devices.h"
 #include "agent/memory/registrations.h"
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 
 namespace slime {
 
@@ -47,7 +47,7 @@ struct MemoryRegion::State {
 
  private:
   std::atomic<bool> closing_{false};
-  std::mutex close_mutex_;
+  Mutex close_mutex_;
 };
 
 namespace agent {
@@ -70,13 +70,13 @@ class RegionTable {
   [[nodiscard]] std::size_t published() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, RegionState, std::less<>> names_;
+  mutable Mutex mutex_;
+  std::map<std::string, RegionState, std::less<>> names_ SLIME_GUARDED_BY(mutex_);
   struct Known {
     std::weak_ptr<MemoryRegion::State> region;
     std::vector<std::string> names;  // makes remove() independent of the number of other names
   };
-  std::map<const MemoryRegion::State*, Known> regions_;
+  std::map<const MemoryRegion::State*, Known> regions_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace agent

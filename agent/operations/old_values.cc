@@ -33,12 +33,12 @@ std::uint64_t OldValues::Place::value() const {
 void OldValues::Place::reset() {
   if (!owner_) return;
   const std::shared_ptr<OldValues> owner = std::move(owner_);
-  const std::lock_guard lock(owner->mutex_);
+  const MutexLock lock(owner->mutex_);
   owner->free_.push_back(place_);
 }
 
 Result<OldValues::Place> OldValues::take(const Allocate& allocate) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_.empty()) {
     const std::size_t places = chunks_.size() * kChunkPlaces;
     if (places >= limits::kAtomics)

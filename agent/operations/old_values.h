@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "agent/memory/region.h"
+#include "base/mutex.h"
 
 namespace slime::agent {
 
@@ -46,9 +46,9 @@ class OldValues final : public std::enable_shared_from_this<OldValues> {
   Result<Place> take(const Allocate& allocate);
 
  private:
-  std::mutex mutex_;
-  std::vector<MemoryRegion> chunks_;
-  std::vector<std::uint32_t> free_;
+  Mutex mutex_;
+  std::vector<MemoryRegion> chunks_ SLIME_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::agent

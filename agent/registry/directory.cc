@@ -5,14 +5,14 @@
 namespace slime::agent {
 
 std::optional<DirectoryEntry> Directory::find(std::string_view name) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = entries_.find(name);
   if (it == entries_.end()) return std::nullopt;
   return it->second;
 }
 
 void Directory::remember(const std::string& name, DirectoryEntry entry) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // A cache: the registry is asked again for a dropped entry.
   if (entries_.size() >= limits::kRememberedPeers && !entries_.contains(name))
     entries_.erase(entries_.begin());
@@ -20,7 +20,7 @@ void Directory::remember(const std::string& name, DirectoryEntry entry) {
 }
 
 void Directory::forget(std::string_view name, std::uint64_t incarnation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = entries_.find(name);
   if (it == entries_.end()) return;
   if (incarnation == 0 || it->second.incarnation == incarnation) entries_.erase(it);
@@ -36,7 +36,7 @@ void Directory::apply(const ctrl::Event& event) {
       return;
     case ctrl::EventKind::kRegistered:
     case ctrl::EventKind::kUpdated: {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto it = entries_.find(event.name);
       // A look-up may have overtaken the changes.
       if (it == entries_.end() || it->second.incarnation > event.incarnation) return;
@@ -47,12 +47,12 @@ void Directory::apply(const ctrl::Event& event) {
 }
 
 void Directory::clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   entries_.clear();
 }
 
 std::size_t Directory::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_.size();
 }
 

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "ctrl/types.h"
 
 namespace slime::agent {
@@ -34,8 +34,8 @@ class Directory {
   [[nodiscard]] std::size_t size() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, DirectoryEntry, std::less<>> entries_;
+  mutable Mutex mutex_;
+  std::map<std::string, DirectoryEntry, std::less<>> entries_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::agent

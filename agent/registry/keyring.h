@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/secret.h"
 #include "ctrl/types.h"
 #include "transport/connect.h"
@@ -46,10 +46,10 @@ class Keyring {
   [[nodiscard]] std::uint64_t newest() const;
 
  private:
-  bool take(const ctrl::ScopeKeys& keys);
+  bool take(const ctrl::ScopeKeys& keys) SLIME_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  KeySet set_;
+  mutable Mutex mutex_;
+  KeySet set_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::agent

@@ -75,7 +75,7 @@ Registrar::~Registrar() { stop_thread(); }
 
 void Registrar::stop_thread() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -84,7 +84,7 @@ void Registrar::stop_thread() {
 }
 
 Status Registrar::close(Nanos bound) {
-  const std::lock_guard closing(close_mutex_);
+  const MutexLock closing(close_mutex_);
   if (std::exchange(closed_, true)) return {};
   stop_thread();
   enter(RegistryState::kClosed, {});
@@ -100,7 +100,7 @@ Status Registrar::close(Nanos bound) {
 }
 
 RegistryView Registrar::view() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return view_;
 }
 
@@ -126,7 +126,7 @@ void Registrar::refresh_keys(UniqueFunction<void()> handler) {
 }
 
 void Registrar::ask(Question question) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Status refused;
   if (stopping_) {
     refused = Status(Code::kUnavailable, "the agent is closed");
@@ -147,29 +147,26 @@ void Registrar::ask(Question question) {
 template <class Info>
 std::uint64_t Registrar::put(std::map<std::string, Info>& announced,
                              std::map<std::string, std::optional<Info>>& changed, Info&& info) {
-  std::uint64_t change = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    changed[info.name] = info;
-    announced[info.name] = std::move(info);
-    change = ++last_change_;
-  }
+  changed[info.name] = info;
+  announced[info.name] = std::move(info);
   changed_.notify_all();
-  return change;
+  return ++last_change_;
 }
 
 std::uint64_t Registrar::put_service(ctrl::ServiceInfo service) {
+  const MutexLock lock(mutex_);
   return put(services_, changes_.services, std::move(service));
 }
 
 std::uint64_t Registrar::put_region(ctrl::RegionInfo region) {
+  const MutexLock lock(mutex_);
   return put(regions_, changes_.regions, std::move(region));
 }
 
 std::uint64_t Registrar::drop_regions(const std::vector<std::string>& names) {
   std::uint64_t change = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::string& name : names) {
       regions_.erase(name);
       changes_.regions[name] = std::nullopt;
@@ -181,15 +178,16 @@ std::uint64_t Registrar::drop_regions(const std::vector<std::string>& names) {
 }
 
 void Registrar::wait_announced(std::uint64_t change, Nanos bound) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline_after(steady_clock().now(), bound),
-                      [&] { return stopping_ || announced_ >= change || tried_ >= change; });
+  const MutexLock lock(mutex_);
+  changed_.wait_until(mutex_, deadline_after(steady_clock().now(), bound), [&]() SLIME_REQUIRES(mutex_) {
+    return stopping_ || announced_ >= change || tried_ >= change;
+  });
 }
 
 // -------------------------------------------------------------------------------------- the thread
 
 void Registrar::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     if (!questions_.empty()) {
       Question question = std::move(questions_.front());
@@ -213,7 +211,7 @@ void Registrar::run() {
       continue;
     }
     const bool later = view_.state == RegistryState::kRegistered && !changes_.empty();
-    changed_.wait_until(lock, later ? std::min(next_beat_, next_announcement_) : next_beat_);
+    changed_.wait_until(mutex_, later ? std::min(next_beat_, next_announcement_) : next_beat_);
   }
   std::deque<Question> left = std::move(questions_);
   lock.unlock();
@@ -255,7 +253,7 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   told_.reset();
   on_links_(lease.links);
   if (options_.keyring) tell_keys(options_.keyring->begin(lease.keys, lease.heartbeat_interval));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (options_.keyring) view_.newest_key = options_.keyring->newest();
   view_.incarnation = lease.incarnation;
   view_.server_epoch = lease.server_epoch;
@@ -309,7 +307,7 @@ Status Registrar::register_again() {
   ctrl::Registration self = options_.self;
   std::uint64_t covers = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [name, service] : services_) self.services.push_back(service);
     for (const auto& [name, region] : regions_) self.regions.push_back(region);
     changes_ = {};
@@ -317,7 +315,7 @@ Status Registrar::register_again() {
   }
   auto lease = client_->register_peer(self, session_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tried_ = std::max(tried_, covers);
     if (lease) announced_ = std::max(announced_, covers);
   }
@@ -356,7 +354,7 @@ void Registrar::apply(const ctrl::Changes& changes) {
   if (options_.keyring) tell_keys(options_.keyring->update(changes.keys));
   if (changes.more) next_beat_ = steady_clock().now();
   if (changes.resync || !changes.more) on_news_(!changes.resync);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   view_.revision = changes.revision;
   view_.server_epoch = changes.server_epoch;
   if (options_.keyring) view_.newest_key = options_.keyring->newest();
@@ -367,14 +365,14 @@ void Registrar::announce() {
   Changes changes;
   std::uint64_t covers = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     changes = std::exchange(changes_, {});
     covers = last_change_;
   }
   Status status = send_changes(changes);
   if (status.code() == Code::kNotFound) status = register_again();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tried_ = std::max(tried_, covers);
     if (status.ok()) {
       announced_ = std::max(announced_, covers);
@@ -390,7 +388,7 @@ void Registrar::announce() {
     next_announcement_ = deadline_after(steady_clock().now(), interval_);
     SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.client.url,
               " does not show all of our services and regions: ", status.to_string());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     view_.last_error = std::move(status);
     return;
   }
@@ -423,7 +421,7 @@ Status Registrar::send_changes(const Changes& changes) {
 
 void Registrar::failed(Status status) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;  // the client was stopped; the error says nothing about the registry
   }
   const TimePoint now = steady_clock().now();
@@ -442,7 +440,7 @@ void Registrar::failed(Status status) {
 void Registrar::enter(RegistryState state, Status reason) {
   RegistryState before{};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     before = std::exchange(view_.state, state);
     view_.last_error = reason;
   }

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "agent/registry/keyring.h"
 #include "base/clock.h"
 #include "base/function.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/secret.h"
@@ -124,7 +123,7 @@ class Registrar {
   // change.
   template <class Info>
   std::uint64_t put(std::map<std::string, Info>& announced,
-                    std::map<std::string, std::optional<Info>>& changed, Info&& info);
+                    std::map<std::string, std::optional<Info>>& changed, Info&& info) SLIME_REQUIRES(mutex_);
   void run();
   void ask(Question question);
   Result<DirectoryEntry> find(const std::string& name);
@@ -154,17 +153,19 @@ class Registrar {
   bool links_changed_ = false;  // used by the thread only
   Directory directory_;
 
-  mutable std::mutex mutex_;  // guards the members below, up to those of the thread
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::deque<Question> questions_;
-  std::map<std::string, ctrl::RegionInfo> regions_;
-  std::map<std::string, ctrl::ServiceInfo> services_;
-  Changes changes_;
-  std::uint64_t last_change_ = 0;
-  std::uint64_t announced_ = 0;  // the registry has the changes up to this number
-  std::uint64_t tried_ = 0;      // an attempt has included the changes up to this number
-  RegistryView view_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ SLIME_GUARDED_BY(mutex_) = false;
+  std::deque<Question> questions_ SLIME_GUARDED_BY(mutex_);
+  std::map<std::string, ctrl::RegionInfo> regions_ SLIME_GUARDED_BY(mutex_);
+  std::map<std::string, ctrl::ServiceInfo> services_ SLIME_GUARDED_BY(mutex_);
+  Changes changes_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t last_change_ SLIME_GUARDED_BY(mutex_) = 0;
+  // the registry has the changes up to this number
+  std::uint64_t announced_ SLIME_GUARDED_BY(mutex_) = 0;
+  // an attempt has included the changes up to this number
+  std::uint64_t tried_ SLIME_GUARDED_BY(mutex_) = 0;
+  RegistryView view_ SLIME_GUARDED_BY(mutex_);
 
   // Used by the thread only.
   ctrl::Lease lease_;
@@ -177,8 +178,8 @@ class Registrar {
   int beats_since_told_ = 0;
   Rng rng_;
 
-  std::mutex close_mutex_;
-  bool closed_ = false;
+  Mutex close_mutex_;
+  bool closed_ SLIME_GUARDED_BY(close_mutex_) = false;
   std::thread thread_;  // last: it uses all members above
 };
 

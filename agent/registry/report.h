@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "agent/connecting/switchboard.h"
+#include "base/mutex.h"
 #include "ctrl/types.h"
 #include "rpc/server.h"
 #include "transport/counters.h"
@@ -31,23 +31,23 @@ class ReportBox {
   // Returns true if the caller must make the loop produce a report; false while an earlier request
   // is pending.
   bool ask() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return !std::exchange(asked_, true);
   }
   void put(ctrl::Report report) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     newest_ = std::move(report);
     asked_ = false;
   }
   [[nodiscard]] std::optional<ctrl::Report> newest() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return newest_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<ctrl::Report> newest_;
-  bool asked_ = false;
+  mutable Mutex mutex_;
+  std::optional<ctrl::Report> newest_ SLIME_GUARDED_BY(mutex_);
+  bool asked_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace slime::agent

@@ -20,7 +20,7 @@ std::uint64_t random_seed() {
 // ----------------------------------------------------------------------------------------------------- lists
 
 std::shared_ptr<ServerPool> Discovery::servers(const std::string& service) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = services_.find(service);
   if (found != services_.end()) return found->second;
   if (services_.size() >= limits::kRememberedServices)
@@ -29,7 +29,7 @@ std::shared_ptr<ServerPool> Discovery::servers(const std::string& service) {
 }
 
 std::vector<std::shared_ptr<ServerPool>> Discovery::all() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<ServerPool>> out;
   for (const auto& [name, servers] : services_) out.push_back(servers);
   return out;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "agent/registry/registrar.h"
 #include "agent/services/server_pool.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "transport/loop.h"
 
 namespace slime::agent {
@@ -72,8 +72,8 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
 
   transport::Loop& loop_;
   Registrar* registrar_ = nullptr;
-  mutable std::mutex mutex_;  // guards services_
-  std::map<std::string, std::shared_ptr<ServerPool>, std::less<>> services_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<ServerPool>, std::less<>> services_ SLIME_GUARDED_BY(mutex_);
   // The loop's.
   std::map<const Waiting*, Entry> waiting_;
   bool closed_ = false;

@@ -64,7 +64,7 @@ void ProxyCall::cancel() {
   if (agent_->starter.forked()) return;
   Task cancel_attempt;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled_ = true;
     cancel_attempt = std::move(cancel_attempt_);
   }
@@ -73,7 +73,7 @@ void ProxyCall::cancel() {
 }
 
 bool ProxyCall::cancelled() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return cancelled_;
 }
 
@@ -143,7 +143,7 @@ void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
   auto future = agent_->starter.submit(current_->name, std::move(call), deadline, false);
   bool cancelled = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled = cancelled_;
     if (!cancelled) cancel_attempt_ = [future]() mutable { future.cancel(); };
   }
@@ -158,7 +158,7 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   target_.servers->release(*server, attempt_began_, answered(outcome.status()), now);
   Task over;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     over = std::move(cancel_attempt_);
     cancel_attempt_ = {};
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "agent/service_proxy.h"
@@ -10,6 +9,7 @@
 #include "agent/services/server_pool.h"
 #include "base/function.h"
 #include "base/future.h"
+#include "base/mutex.h"
 #include "rpc/attachment.h"
 #include "rpc/interceptor.h"
 #include "rpc/signature.h"
@@ -81,9 +81,9 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   int executions_ = 0;        // attempts that may have been executed
   int rounds_ = 0;            // of them, after which all servers were tried anew
   Nanos pause_{};             // before the next of them, or before the next round
-  mutable std::mutex mutex_;  // guards what follows
-  Task cancel_attempt_;       // that is under way
-  bool cancelled_ = false;
+  mutable Mutex mutex_;
+  Task cancel_attempt_ SLIME_GUARDED_BY(mutex_);  // that is under way
+  bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace slime::agent

@@ -33,7 +33,7 @@ ServerPool::ServerPool(std::string service, std::uint64_t seed) : service_(std::
 // -------------------------------------------------------------------------------------------------- choosing
 
 std::shared_ptr<PooledServer> ServerPool::pick(const Wish& wish, TimePoint now) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto usable = [&](const PooledServer& server) {
     if (contains(wish.tried, server)) return false;
     return wish.must_have.empty() ||
@@ -89,7 +89,7 @@ std::shared_ptr<PooledServer> ServerPool::by_key(std::string_view key, const Adm
 }
 
 void ServerPool::release(PooledServer& server, TimePoint began, bool answered, TimePoint now) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   --server.in_flight;
   if (server.trial_began == began) server.trial_began = {};
   if (!answered) return;
@@ -100,7 +100,7 @@ void ServerPool::release(PooledServer& server, TimePoint began, bool answered, T
 }
 
 void ServerPool::eject(PooledServer& server, const Status& failure, TimePoint began, TimePoint now) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   // A timeout is no news if the server has answered since the call began, or was ejected since.
   if (server.answered_at >= began || (server.ejections > 0 && began <= server.ejected_at)) return;
   Nanos span = std::max(limits::kAvoidServer, Nanos(now - began));
@@ -112,13 +112,13 @@ void ServerPool::eject(PooledServer& server, const Status& failure, TimePoint be
 }
 
 void ServerPool::avoid(PooledServer& server, const Status& failure, TimePoint until) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   server.avoided_until = until;
   server.failure = failure;
 }
 
 ServerPool::Says ServerPool::says(const PooledServer& server, std::string_view method) const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::vector<std::string>& methods = server.methods;
   if (methods.empty()) return Says::kNothing;
   return std::binary_search(methods.begin(), methods.end(), method, std::less<>()) ? Says::kYes : Says::kNo;
@@ -127,7 +127,7 @@ ServerPool::Says ServerPool::says(const PooledServer& server, std::string_view m
 // --------------------------------------------------------------------------------------------------- knowing
 
 ServerPool::Question ServerPool::want() {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool under_way = sent_ > answered_;
   // One that is under way may have been answered before what made the caller ask.
   asked_ = std::max(asked_, sent_ + 1);
@@ -137,12 +137,12 @@ ServerPool::Question ServerPool::want() {
 }
 
 std::uint64_t ServerPool::answered() const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return answered_;
 }
 
 bool ServerPool::answer(Result<ctrl::ServiceList> list, TimePoint now) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   answered_ = sent_;
   answered_at_ = now;
   known_ = true;
@@ -189,19 +189,19 @@ void ServerPool::replace(const ctrl::ServiceList& list, TimePoint now) {
 }
 
 bool ServerPool::due(TimePoint now) const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (sent_ > answered_) return false;
   if (changed_ && now - answered_at_ >= limits::kServersPause) return true;
   return !known_ || now - known_at() >= limits::kServersFresh;
 }
 
 bool ServerPool::old(TimePoint now) const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return !known_ || now - known_at() >= limits::kServersOld;
 }
 
 void ServerPool::on_event(const ctrl::Event& event) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   changed_ = true;
   if (event.kind != ctrl::EventKind::kDeregistered && event.kind != ctrl::EventKind::kExpired) return;
   std::erase_if(list_, [&](const auto& server) {
@@ -210,7 +210,7 @@ void ServerPool::on_event(const ctrl::Event& event) {
 }
 
 void ServerPool::on_news(bool complete, TimePoint now) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!complete) {
     changed_ = true;
   } else if (!changed_ && known_ && error_.ok()) {
@@ -219,18 +219,18 @@ void ServerPool::on_news(bool complete, TimePoint now) {
 }
 
 void ServerPool::note_change() {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   changed_ = true;
 }
 
 Nanos ServerPool::jittered(Nanos span) {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(span.count() / 2, 1));
   return span - Nanos(static_cast<std::int64_t>(rng_.below(half)));
 }
 
 std::string ServerPool::knowledge() const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::string out = error_.ok() ? "" : str("does not answer (", error_.text(), "); before that it ");
   if (list_.empty()) return out + (error_.ok() ? "lists none" : "listed none");
   out.append(str(error_.ok() ? "lists " : "listed ", list_.size(), ": "));
@@ -241,7 +241,7 @@ std::string ServerPool::knowledge() const {
 }
 
 std::vector<PooledServer> ServerPool::view() const {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<PooledServer> out;
   for (const auto& server : list_) out.push_back(*server);
   return out;

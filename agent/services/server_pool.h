@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "agent/service_proxy.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "ctrl/client.h"
@@ -102,28 +102,29 @@ class ServerPool {
   [[nodiscard]] std::vector<PooledServer> view() const;
 
  private:
-  using Lock = std::lock_guard<std::mutex>;
   template <class Admit>
-  std::shared_ptr<PooledServer> choose(const Wish& wish, const Admit& admit);
+  std::shared_ptr<PooledServer> choose(const Wish& wish, const Admit& admit) SLIME_REQUIRES(mutex_);
   template <class Admit>
-  std::shared_ptr<PooledServer> by_key(std::string_view key, const Admit& admit) const;
-  void replace(const ctrl::ServiceList& list, TimePoint now);
-  [[nodiscard]] TimePoint known_at() const { return std::max(confirmed_at_, answered_at_); }
+  std::shared_ptr<PooledServer> by_key(std::string_view key, const Admit& admit) const SLIME_REQUIRES(mutex_);
+  void replace(const ctrl::ServiceList& list, TimePoint now) SLIME_REQUIRES(mutex_);
+  [[nodiscard]] TimePoint known_at() const SLIME_REQUIRES(mutex_) {
+    return std::max(confirmed_at_, answered_at_);
+  }
 
   const std::string service_;
-  mutable std::mutex mutex_;
-  Rng rng_;
-  List list_;  // by name
-  std::size_t next_ = 0;
-  std::uint64_t asked_ = 0;
-  std::uint64_t sent_ = 0;
-  std::uint64_t answered_ = 0;
-  bool known_ = false;  // there was an answer, if only an error
-  bool changed_ = false;
-  TimePoint answered_at_{};
-  TimePoint confirmed_at_{};
-  std::uint64_t epoch_ = 0;
-  Status error_;  // of the last answer
+  mutable Mutex mutex_;
+  Rng rng_ SLIME_GUARDED_BY(mutex_);
+  List list_ SLIME_GUARDED_BY(mutex_);  // by name
+  std::size_t next_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t asked_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t sent_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t answered_ SLIME_GUARDED_BY(mutex_) = 0;
+  bool known_ SLIME_GUARDED_BY(mutex_) = false;  // there was an answer, if only an error
+  bool changed_ SLIME_GUARDED_BY(mutex_) = false;
+  TimePoint answered_at_ SLIME_GUARDED_BY(mutex_){};
+  TimePoint confirmed_at_ SLIME_GUARDED_BY(mutex_){};
+  std::uint64_t epoch_ SLIME_GUARDED_BY(mutex_) = 0;
+  Status error_ SLIME_GUARDED_BY(mutex_);  // of the last answer
 };
 
 }  // namespace slime::agent
