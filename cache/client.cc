@@ -1,7 +1,6 @@
 #include "cache/client.h"
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <numeric>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cache/method_bodies.h"
@@ -130,16 +130,16 @@ class CacheClient::Impl {
   Peer peer_;
   const CacheClientOptions options_;
   StagingPool staging_;
-  std::mutex mutex_;
-  std::optional<RemoteRegion> arenas_[2];
+  Mutex mutex_;
+  std::optional<RemoteRegion> arenas_[2] SLIME_GUARDED_BY(mutex_);
   Worker worker_{limits::kWaitingCalls};  // last: its thread uses the members above
 };
 
 Result<RemoteRegion> CacheClient::Impl::arena(Direction direction) {
-  auto& known = arenas_[static_cast<std::size_t>(direction)];
+  const auto index = static_cast<std::size_t>(direction);
   {
-    const std::lock_guard lock(mutex_);
-    if (known) return *known;
+    const MutexLock lock(mutex_);
+    if (arenas_[index]) return *arenas_[index];
   }
   auto region =
       peer_.region(direction == Direction::kWrite ? wire::kWriteRegion : wire::kReadRegion, options_.timeout);
@@ -147,13 +147,13 @@ Result<RemoteRegion> CacheClient::Impl::arena(Direction direction) {
     if (region.error().code() != Code::kNotFound) return region;
     return Status(Code::kUnavailable, str(peer_.name(), " serves no cache"));
   }
-  const std::lock_guard lock(mutex_);
-  known = *region;
+  const MutexLock lock(mutex_);
+  arenas_[index] = *region;
   return region;
 }
 
 void CacheClient::Impl::forget_arenas() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   arenas_[0].reset();
   arenas_[1].reset();
 }

@@ -1,11 +1,11 @@
 #include "cache/server.h"
 
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/str.h"
 #include "cache/service.h"
@@ -54,7 +54,7 @@ class CacheServer::State {
  private:
   const Clock& clock_;
   const std::shared_ptr<CacheService> service_;
-  std::mutex closing_;
+  Mutex closing_;  // one close() at a time
   MemoryRegion arena_;
   MemoryRegion for_readers_;
   MemoryRegion for_writers_;
@@ -79,7 +79,7 @@ Status CacheServer::State::open(PeerAgent& agent) {
 }
 
 Status CacheServer::State::close(Nanos bound) {
-  const std::lock_guard lock(closing_);
+  const MutexLock lock(closing_);
   service_->close();
   const TimePoint end = deadline_after(clock_.now(), bound);
   Status status = for_writers_.close(bound);

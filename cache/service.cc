@@ -29,29 +29,29 @@ std::uint64_t shortest(std::uint64_t before_ns, Nanos ttl) {
 }  // namespace
 
 void CacheService::client_gone(std::uint64_t connection) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   store_.client_gone(ClientId{connection}, clock_.now());
 }
 
 StoreStats CacheService::stats() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return store_.stats(clock_.now());
 }
 
 void CacheService::close() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
-  verified_.wait(lock, [this] { return verifying_ == 0; });
+  verified_.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return verifying_ == 0; });
 }
 
 template <class Elements, class F>
 Result<wire::Outcomes> CacheService::for_each(const Elements& elements, F fn) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_TRY(admit(elements.size()));
   const TimePoint now = clock_.now();
   wire::Outcomes out;
   out.reserve(elements.size());
-  for (const auto& element : elements) out.emplace_back(fn(element, now));
+  for (const auto& element : elements) out.emplace_back(fn(store_, element, now));
   return out;
 }
 
@@ -82,8 +82,8 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
   SLIME_TRY(service.add(
       "abort",
       [self](const CallInfo& call, const wire::Ids& versions) {
-        return self->for_each(versions, [&](std::uint64_t version, TimePoint now) {
-          return self->store_.abort(version, client_of(call), now);
+        return self->for_each(versions, [&](Store& store, std::uint64_t version, TimePoint now) {
+          return store.abort(version, client_of(call), now);
         });
       },
       fast({"versions"})));
@@ -96,8 +96,8 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
   SLIME_TRY(service.add(
       "release",
       [self](const CallInfo& call, const wire::Ids& leases) {
-        return self->for_each(leases, [&](std::uint64_t lease, TimePoint now) {
-          return self->store_.release(lease, client_of(call), now);
+        return self->for_each(leases, [&](Store& store, std::uint64_t lease, TimePoint now) {
+          return store.release(lease, client_of(call), now);
         });
       },
       fast({"leases"})));
@@ -107,8 +107,8 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
   SLIME_TRY(service.add(
       "remove",
       [self](const std::string& space, const wire::Keys& keys) {
-        return self->for_each(keys, [&](const std::string& key, TimePoint now) {
-          return self->store_.remove(space, key, now);
+        return self->for_each(keys, [&](Store& store, const std::string& key, TimePoint now) {
+          return store.remove(space, key, now);
         });
       },
       fast({"space", "keys"})));
@@ -116,8 +116,8 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
     SLIME_TRY(service.add(
         pinned ? "pin" : "unpin",
         [self, pinned](const std::string& space, const wire::Keys& keys) {
-          return self->for_each(keys, [&](const std::string& key, TimePoint now) {
-            return self->store_.pin(space, key, pinned, now);
+          return self->for_each(keys, [&](Store& store, const std::string& key, TimePoint now) {
+            return store.pin(space, key, pinned, now);
           });
         },
         fast({"space", "keys"})));
@@ -125,7 +125,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
   return service.add(
       "stats",
       [self]() -> Result<wire::Stats> {
-        const std::lock_guard lock(self->mutex_);
+        const MutexLock lock(self->mutex_);
         SLIME_TRY(self->admit(0));
         return wire::Stats(self->store_.stats(self->clock_.now()));
       },
@@ -133,7 +133,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
 }
 
 Result<wire::ReserveReply> CacheService::reserve(const CallInfo& call, const wire::ReserveRequest& request) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_TRY(admit(request.items.size()));
   if (request.ttl_ns > kMaxTtlNs) return Status(Code::kInvalidArgument, "a time to live above a century");
   const ReserveOptions options{.ttl = Nanos(static_cast<std::int64_t>(request.ttl_ns)),
@@ -164,11 +164,11 @@ Result<wire::Outcomes> CacheService::seal(const CallInfo& call, const std::vecto
   if (verify_on_seal_ && items.size() <= limits::kBatchObjects) {
     for (std::size_t i = 0; i < items.size(); ++i) verified[i] = verify(client, items[i]);
   }
-  return for_each(items, [&](const wire::SealItem& item, TimePoint now) {
+  return for_each(items, [&](Store& store, const wire::SealItem& item, TimePoint now) {
     Status& check = verified[static_cast<std::size_t>(&item - items.data())];
-    if (check.ok()) return store_.seal(item.version, item.checksum, client, now);
+    if (check.ok()) return store.seal(item.version, item.checksum, client, now);
     // it may not exist: the check's error is returned
-    store_.abort(item.version, client, now).ignore();
+    store.abort(item.version, client, now).ignore();
     return std::move(check);
   });
 }
@@ -178,7 +178,7 @@ Result<wire::Outcomes> CacheService::seal(const CallInfo& call, const std::vecto
 Status CacheService::verify(ClientId client, const wire::SealItem& item) {
   std::optional<Store::Reserved> reserved;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return {};
     auto got = store_.reserved(item.version, client, clock_.now());
     if (!got) return {};
@@ -189,7 +189,7 @@ Status CacheService::verify(ClientId client, const wire::SealItem& item) {
   sum.start(reserved->space, reserved->key, item.version);
   for (const Extent& extent : reserved->extents) sum.update(arena_.subspan(extent.offset, extent.length));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --verifying_;
   }
   verified_.notify_all();
@@ -199,7 +199,7 @@ Status CacheService::verify(ClientId client, const wire::SealItem& item) {
 
 Result<wire::LookupReply> CacheService::lookup(const CallInfo& call, const std::string& space,
                                                const wire::Keys& keys) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_TRY(admit(keys.size()));
   const TimePoint now = clock_.now();
   wire::LookupReply reply;
@@ -227,7 +227,7 @@ Result<wire::LookupReply> CacheService::lookup(const CallInfo& call, const std::
 }
 
 Result<std::vector<wire::Found>> CacheService::peek(const std::string& space, const wire::Keys& keys) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLIME_TRY(admit(keys.size()));
   std::vector<wire::Found> out;
   for (const std::string& key : keys) {

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cache/method_bodies.h"
 #include "cache/store.h"
 #include "rpc/service.h"
@@ -39,20 +38,20 @@ class CacheService : public std::enable_shared_from_this<CacheService> {
                                    const wire::Keys& keys);
   Result<std::vector<wire::Found>> peek(const std::string& space, const wire::Keys& keys);
   Status verify(ClientId client, const wire::SealItem& item);
-  [[nodiscard]] Status admit(std::size_t objects) const;
+  [[nodiscard]] Status admit(std::size_t objects) const SLIME_REQUIRES(mutex_);
 
-  // Returns one outcome for each element, by fn(element, now) under the lock.
+  // Returns one outcome for each element, by fn(store, element, now) under the lock.
   template <class Elements, class F>
   Result<wire::Outcomes> for_each(const Elements& elements, F fn);
 
   const Clock& clock_;
   const bool verify_on_seal_;
   Bytes arena_;
-  std::mutex mutex_;
-  std::condition_variable verified_;
-  Store store_;
-  int verifying_ = 0;
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar verified_;
+  Store store_ SLIME_GUARDED_BY(mutex_);
+  int verifying_ SLIME_GUARDED_BY(mutex_) = 0;
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace slime::cache

@@ -9,14 +9,14 @@
 namespace slime::cache {
 
 Result<StagingPool::Buffer> StagingPool::acquire(Nanos bound) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_.empty() && made_ < limit_) {
     auto region = agent_.allocate(buffer_bytes_, Rights::kLocal);
     if (!region) return std::move(region).error().with_context("a staging buffer of the cache client");
     buffers_.push_back(std::move(*region));
     return Buffer(*this, made_++);
   }
-  if (!freed_.wait_for(lock, bound, [this] { return !free_.empty(); }))
+  if (!freed_.wait_for(mutex_, bound, [this]() SLIME_REQUIRES(mutex_) { return !free_.empty(); }))
     return Status(Code::kResourceExhausted, "all staging buffers of the cache client are in use");
   const std::size_t index = free_.back();
   free_.pop_back();
@@ -25,7 +25,7 @@ Result<StagingPool::Buffer> StagingPool::acquire(Nanos bound) {
 
 void StagingPool::give_back(std::size_t index) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(index);
   }
   freed_.notify_one();

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -11,6 +9,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/future.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "cache/checksum.h"
 #include "cache/store.h"
@@ -51,11 +50,11 @@ class StagingPool {
   PeerAgent& agent_;
   const std::size_t limit_;
   const std::size_t buffer_bytes_;
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  std::vector<MemoryRegion> buffers_;
-  std::vector<std::size_t> free_;
-  std::size_t made_ = 0;
+  Mutex mutex_;
+  CondVar freed_;
+  std::vector<MemoryRegion> buffers_;  // grows under the lock
+  std::vector<std::size_t> free_ SLIME_GUARDED_BY(mutex_);
+  std::size_t made_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
 // One object to copy between local memory and the arena.

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/function.h"
+#include "base/mutex.h"
 
 namespace slime::cache {
 
@@ -25,7 +24,7 @@ class Worker {
   // Waits for the running task, unless this task destroys the worker.
   ~Worker() {
     {
-      const std::lock_guard lock(queue_->mutex);
+      const MutexLock lock(queue_->mutex);
       queue_->ending = true;
     }
     queue_->changed.notify_all();
@@ -39,7 +38,7 @@ class Worker {
   // Returns false, and drops the job, if `limit` jobs wait, or no thread can be started.
   [[nodiscard]] bool post(Job job) {
     {
-      const std::lock_guard lock(queue_->mutex);
+      const MutexLock lock(queue_->mutex);
       if (queue_->jobs.size() >= limit_ || !has_thread()) return false;
       queue_->jobs.push_back(std::move(job));
     }
@@ -50,14 +49,14 @@ class Worker {
  private:
   // Shared with the thread, which may outlive the worker.
   struct Queue {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<Job> jobs;
-    bool ending = false;
+    Mutex mutex;
+    CondVar changed;
+    std::deque<Job> jobs SLIME_GUARDED_BY(mutex);
+    bool ending SLIME_GUARDED_BY(mutex) = false;
   };
 
   // Starts the thread if there is none.
-  bool has_thread() {
+  bool has_thread() SLIME_REQUIRES(queue_->mutex) {
     if (thread_.joinable()) return true;
     try {
       thread_ = std::thread([queue = queue_] { run(*queue); });
@@ -67,9 +66,10 @@ class Worker {
     return true;
   }
   static void run(Queue& queue) {
-    std::unique_lock lock(queue.mutex);
+    MutexLock lock(queue.mutex);
     while (true) {
-      queue.changed.wait(lock, [&] { return queue.ending || !queue.jobs.empty(); });
+      queue.changed.wait(queue.mutex,
+                         [&]() SLIME_REQUIRES(queue.mutex) { return queue.ending || !queue.jobs.empty(); });
       if (queue.jobs.empty()) return;
       Job job = std::move(queue.jobs.front());
       queue.jobs.pop_front();
@@ -83,7 +83,7 @@ class Worker {
 
   const std::size_t limit_;
   const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
-  std::thread thread_;
+  std::thread thread_ SLIME_GUARDED_BY(queue_->mutex);
 };
 
 }  // namespace slime::cache
