@@ -134,13 +134,13 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc& mem, const nixl_mem_t& kin
   memory->base = mem.addr;
   memory->length_bytes = mem.len;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     memory->number = next_number_++;
   }
   if (const Status status = agent_->publish(info_.region_name(memory->number), memory->region); !status.ok())
     return told("register memory", status);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     registered_.add({mem.addr, mem.len});
   }
   out = new LocalMeta(std::move(memory));
@@ -151,7 +151,7 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD* meta) {
   const std::unique_ptr<LocalMeta> owner(static_cast<LocalMeta*>(meta));
   LocalMemory& memory = *owner->memory;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     registered_.remove({memory.base, memory.length_bytes});
   }
   // Its memory is the user's again, whatever the status. A transfer that was released under way
@@ -191,7 +191,7 @@ nixl_status_t Engine::unloadMD(nixlBackendMD* meta) {
 }
 
 nixl_status_t Engine::queryMem(const nixl_reg_dlist_t& descs, std::vector<nixl_query_resp_t>& answers) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const nixlBlobDesc& desc : descs) {
     nixl_query_resp_t& answer = answers.emplace_back();
     if (const auto range = registered_.around({desc.addr, desc.len}))
@@ -211,7 +211,7 @@ nixl_status_t Engine::getConnInfo(std::string& out) const {
 nixl_status_t Engine::loadRemoteConnInfo(const std::string& remote_agent, const std::string& conn_info) {
   auto info = ConnInfo::decode(conn_info);
   if (!info) return told("load connection info", info.error());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Remote>& remote = remotes_[remote_agent];
   // Metadata may be loaded in parts, each of which has it.
   if (remote && remote->info().id == info->id) return NIXL_SUCCESS;
@@ -222,7 +222,7 @@ nixl_status_t Engine::loadRemoteConnInfo(const std::string& remote_agent, const 
 
 nixl_status_t Engine::connect(const std::string& remote_agent) {
   if (remote_agent == localAgent) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     remotes_[localAgent] =
         std::make_shared<Remote>(agent_->peer(info_.address), info_, options_.stall_timeout);
     return NIXL_SUCCESS;
@@ -236,12 +236,12 @@ nixl_status_t Engine::connect(const std::string& remote_agent) {
 
 // The connection goes on for what the peer does over it; Slime closes idle ones.
 nixl_status_t Engine::disconnect(const std::string& remote_agent) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return remotes_.erase(remote_agent) > 0 ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
 }
 
 std::shared_ptr<Remote> Engine::find(const std::string& remote_agent) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = remotes_.find(remote_agent);
   return it == remotes_.end() ? nullptr : it->second;
 }

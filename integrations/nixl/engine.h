@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "integrations/nixl/inbox.h"
 #include "integrations/nixl/interface.h"
 #include "integrations/nixl/options.h"
@@ -73,10 +73,10 @@ class Engine final : public nixlBackendEngine {
   std::unique_ptr<PeerAgent> agent_;
   ConnInfo info_;
 
-  mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<Remote>> remotes_;
-  Ranges registered_;
-  std::uint64_t next_number_ = 1;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<Remote>> remotes_ SLIME_GUARDED_BY(mutex_);
+  Ranges registered_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ SLIME_GUARDED_BY(mutex_) = 1;
 };
 
 // Maps a status to NIXL's code.

@@ -10,7 +10,7 @@ Status Inbox::put(Bytes body) {
   auto notification = decode_notification(body);
   if (!notification) return std::move(notification).error();
   std::pair item(std::move(notification->sender), std::string(notification->message));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   list_.push_back(std::move(item));
   return {};
 }
@@ -18,7 +18,7 @@ Status Inbox::put(Bytes body) {
 void Inbox::take(List& out) {
   List taken;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (list_.empty()) return;
     taken.swap(list_);
   }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace slime::nixl {
@@ -21,8 +21,8 @@ class Inbox {
   void take(List& out);
 
  private:
-  std::mutex mutex_;
-  List list_;
+  Mutex mutex_;
+  List list_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::nixl

@@ -10,15 +10,16 @@ namespace {
 
 // Answers for several look-ups once the last has ended.
 struct Asking {
-  std::mutex mutex;
-  std::size_t left = 0;
-  Status failure;
-  std::function<void(Status)> done;
+  explicit Asking(std::size_t questions) : left(questions) {}
+  std::function<void(Status)> done;  // set before the questions
+  Mutex mutex;
+  std::size_t left SLIME_GUARDED_BY(mutex);
+  Status failure SLIME_GUARDED_BY(mutex);
 
   void end(Status status) {
     Status outcome;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (!status.ok() && failure.ok()) failure = std::move(status);
       if (--left > 0) return;
       outcome = failure;
@@ -37,7 +38,7 @@ std::shared_ptr<RemoteMemory> Remote::memory(std::uint64_t number, std::uintptr_
 std::optional<Remote::Regions> Remote::known(std::span<const std::shared_ptr<RemoteMemory>> memories) {
   Regions out;
   out.reserve(memories.size());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& memory : memories) {
     if (!memory->region_) return std::nullopt;
     out.push_back(*memory->region_);
@@ -48,13 +49,12 @@ std::optional<Remote::Regions> Remote::known(std::span<const std::shared_ptr<Rem
 void Remote::ask(Memories memories, std::function<void(Result<Regions>)> done) {
   Memories unknown;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& memory : memories) {
       if (!memory->region_) unknown.push_back(memory);
     }
   }
-  auto asking = std::make_shared<Asking>();
-  asking->left = unknown.size() + 1;
+  auto asking = std::make_shared<Asking>(unknown.size() + 1);
   asking->done = [self = shared_from_this(), memories = std::move(memories),
                   done = std::move(done)](Status status) {
     if (!status.ok()) return done(std::move(status));
@@ -72,7 +72,7 @@ void Remote::ask(Memories memories, std::function<void(Result<Regions>)> done) {
             status = Status(Code::kCorrupt, str("region ", memory->name, " has ", region->length_bytes(),
                                                 " bytes, and the metadata says ", memory->length_bytes));
           } else if (region) {
-            const std::lock_guard lock(self->mutex_);
+            const MutexLock lock(self->mutex_);
             memory->region_ = *std::move(region);
           }
           asking->end(std::move(status));
@@ -82,14 +82,14 @@ void Remote::ask(Memories memories, std::function<void(Result<Regions>)> done) {
 }
 
 void Remote::forget(std::span<const std::shared_ptr<RemoteMemory>> memories) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& memory : memories) memory->region_.reset();
 }
 
 Status Remote::notify(ByteVector body, std::function<void(Status)> done) {
   const std::size_t bytes = body.size();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (notification_bytes_ > 0 && notification_bytes_ + bytes > limits::kNotificationBytes)
       return Status(Code::kResourceExhausted, str(notification_bytes_, " bytes of notifications to ",
                                                   info_.address, " have not left yet: it takes none"));
@@ -99,7 +99,7 @@ Status Remote::notify(ByteVector body, std::function<void(Status)> done) {
   peer.one_way_bytes(kService, kNotify, std::move(body), patience_)
       .then([self = shared_from_this(), bytes, done = std::move(done)](const Result<None>& sent) {
         {
-          const std::lock_guard lock(self->mutex_);
+          const MutexLock lock(self->mutex_);
           self->notification_bytes_ -= bytes;
         }
         done(sent.status());
@@ -112,7 +112,7 @@ void Remote::measured(std::uint64_t bytes, Nanos took) {
     old = old ? *old + limits::kEstimateWeight * (now - *old) : now;
   };
   const auto ns = static_cast<double>(took.count());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bytes < limits::kManyBytes)
     mix(short_ns_, ns);
   else
@@ -120,7 +120,7 @@ void Remote::measured(std::uint64_t bytes, Nanos took) {
 }
 
 Remote::Estimate Remote::estimate(std::uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool known = bytes < limits::kManyBytes ? short_ns_.has_value() : ns_per_byte_.has_value();
   const double ns = short_ns_.value_or(limits::kGuessedShortNs) +
                     static_cast<double>(bytes) * ns_per_byte_.value_or(limits::kGuessedNsPerByte);

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "integrations/nixl/plugin_data.h"
 
 namespace slime::nixl {
@@ -71,10 +71,11 @@ class Remote : public std::enable_shared_from_this<Remote> {
   const Peer peer_;
   const ConnInfo info_;
   const Nanos patience_;
-  mutable std::mutex mutex_;
-  std::size_t notification_bytes_ = 0;  // not sent yet
-  std::optional<double> short_ns_;      // recent time of a transfer of few bytes
-  std::optional<double> ns_per_byte_;   // of a transfer of many bytes
+  mutable Mutex mutex_;
+  std::size_t notification_bytes_ SLIME_GUARDED_BY(mutex_) = 0;  // not sent yet
+  // recent time of a transfer of few bytes
+  std::optional<double> short_ns_ SLIME_GUARDED_BY(mutex_);
+  std::optional<double> ns_per_byte_ SLIME_GUARDED_BY(mutex_);  // of a transfer of many bytes
 };
 
 // Service and method of notifications: a bytes method.

@@ -111,7 +111,7 @@ void TransferRequest::launch() {
   const Nanos timeout = bounds_.timeout == Nanos::zero() ? kNoTimeout : bounds_.timeout;
   Future<None> moving = batch_.post(PostOptions(timeout, bounds_.stall));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     moving_ = moving;
   }
   // abandon() sets its mark first, so either it found this future, or the mark is seen here.
@@ -140,7 +140,7 @@ void TransferRequest::on_moved(Status status) {
 void TransferRequest::finish(Status status) {
   if (status.ok() && measures_) remote_->measured(blocks_.length_bytes(), steady_clock().now() - began_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     moving_ = {};
     outcome_ = {std::move(status), true};
   }
@@ -151,13 +151,13 @@ std::optional<TransferRequest::Outcome> TransferRequest::check() {
   if (under_way_.load(std::memory_order_acquire)) {
     Future<None> moving;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       moving = moving_;
     }
     static_cast<void>(moving.wait_done(limits::kCheckSpin));
     if (under_way_.load(std::memory_order_acquire)) return std::nullopt;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return Outcome{outcome_.status, std::exchange(outcome_.fresh, false)};
 }
 
@@ -165,7 +165,7 @@ void TransferRequest::abandon() {
   abandoned_.store(true, std::memory_order_relaxed);
   Future<None> moving;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     moving = moving_;
   }
   moving.cancel();

@@ -3,13 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "integrations/nixl/remote.h"
 
 namespace slime::nixl {
@@ -112,9 +112,9 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
 
   std::atomic<bool> under_way_{false};
   std::atomic<bool> abandoned_{false};
-  std::mutex mutex_;
-  Future<None> moving_;  // check() drives the loop by it
-  Outcome outcome_;
+  Mutex mutex_;
+  Future<None> moving_ SLIME_GUARDED_BY(mutex_);  // check() drives the loop by it
+  Outcome outcome_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::nixl
