@@ -12,7 +12,7 @@ Audit::Audit(Rate rate, const Clock& clock)
 bool Audit::operator()(std::string_view text, std::initializer_list<LogField> fields) {
   std::uint64_t left_out = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(filled_, now)).count();
     room_ = std::min(rate_.burst, room_ + seconds * rate_.per_second);

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <mutex>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/log_fields.h"
+#include "base/mutex.h"
 
 namespace slime::ctrl {
 
@@ -31,10 +31,10 @@ class Audit {
  private:
   const Rate rate_;
   const Clock& clock_;
-  std::mutex mutex_;
-  double room_;
-  TimePoint filled_;
-  std::uint64_t left_out_ = 0;
+  Mutex mutex_;
+  double room_ SLIME_GUARDED_BY(mutex_);
+  TimePoint filled_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t left_out_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace slime::ctrl

@@ -1,11 +1,10 @@
 #include "ctrl/server.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/str.h"
 
 namespace slime::ctrl {
@@ -77,7 +76,7 @@ class Server::Impl {
 
   void stop() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (std::exchange(stopped_, true)) return;
     }
     stop_ticker_.notify_all();
@@ -137,12 +136,12 @@ class Server::Impl {
   }
 
   void tick_until_stopped() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!stopped_) {
       lock.unlock();  // tick() may wait for the store, and stop() must not
       const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
       lock.lock();
-      stop_ticker_.wait_for(lock, next, [this] { return stopped_; });
+      stop_ticker_.wait_for(mutex_, next, [this]() SLIME_REQUIRES(mutex_) { return stopped_; });
     }
   }
 
@@ -152,9 +151,9 @@ class Server::Impl {
                                   // stop()
   const Clock& clock_;
   std::unique_ptr<Api> api_;
-  std::mutex mutex_;
-  std::condition_variable stop_ticker_;
-  bool stopped_ = false;
+  Mutex mutex_;
+  CondVar stop_ticker_;
+  bool stopped_ SLIME_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };
 

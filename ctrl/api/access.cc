@@ -83,20 +83,20 @@ Status Access::check_names(const ApiRequest& request, bool open) const {
 // addresses.
 Status Access::take_turn(const Principal& principal) {
   if (principal.token_id.empty()) return {};
-  const std::lock_guard lock(rates_mutex_);
+  const MutexLock lock(rates_mutex_);
   if (rates_.take(principal.token_id, steady_clock().now())) return {};
   return {Code::kResourceExhausted, str("the token ", principal.token_id, " is used for too many requests")};
 }
 
 std::shared_ptr<const Tokens> Access::admin_tokens() const {
-  const std::lock_guard lock(admin_mutex_);
+  const MutexLock lock(admin_mutex_);
   return admin_;
 }
 
 void Access::set_admin_token(TokenRecord token) {
   SLIME_CHECK(options_.admin_token.has_value());
   std::shared_ptr<const Tokens> made = only(std::move(token));
-  const std::lock_guard lock(admin_mutex_);
+  const MutexLock lock(admin_mutex_);
   admin_.swap(made);
 }
 

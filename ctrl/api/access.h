@@ -1,8 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "ctrl/api/auth.h"
 #include "ctrl/api/options.h"
@@ -38,10 +38,10 @@ class Access {
 
   const ApiOptions& options_;
   const Engine& engine_;
-  mutable std::mutex admin_mutex_;
-  std::shared_ptr<const Tokens> admin_;
-  std::mutex rates_mutex_;
-  Rates rates_;  // per token
+  mutable Mutex admin_mutex_;
+  std::shared_ptr<const Tokens> admin_ SLIME_GUARDED_BY(admin_mutex_);
+  Mutex rates_mutex_;
+  Rates rates_ SLIME_GUARDED_BY(rates_mutex_);  // per token
 };
 
 }  // namespace slime::ctrl

@@ -28,11 +28,13 @@ std::string BackupPages::page(const RegistryState& state, const std::string& id,
 }
 
 Result<std::string> BackupPages::first(const std::function<RegistryState()>& take, TimePoint now) {
-  const std::unique_lock taking(taking_, std::try_to_lock);
+  const Status busy(Code::kUnavailable, "another backup is under way");
+  if (!taking_.try_lock()) return busy;
+  const MutexLock taking(taking_, std::adopt_lock);
   Snapshot old;  // freed after the lock is released: it may be large
   {
-    const std::lock_guard lock(mutex_);
-    if (!taking || in_use(now)) return Status(Code::kUnavailable, "another backup is under way");
+    const MutexLock lock(mutex_);
+    if (in_use(now)) return busy;
     old = std::exchange(snapshot_, nullptr);
   }
   old.reset();
@@ -43,7 +45,7 @@ Result<std::string> BackupPages::first(const std::function<RegistryState()>& tak
   std::size_t index = 0;
   std::string out = page(*state, id, index);
   if (index == record_count(*state)) return out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   snapshot_ = std::move(state);
   id_ = id;
   used_at_ = now;
@@ -62,7 +64,7 @@ Result<std::string> BackupPages::next(std::string_view cursor, TimePoint now) {
   Snapshot snapshot;
   std::string id;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (snapshot_ == nullptr || cursor.substr(0, colon) != id_)
       return Status(Code::kNotFound,
                     "this backup's pages were not asked for in time, or of another nanoctrl");
@@ -74,7 +76,7 @@ Result<std::string> BackupPages::next(std::string_view cursor, TimePoint now) {
   }
   std::string out = page(*snapshot, id, index);
   if (index == record_count(*snapshot)) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (id_ == id) ended_ = true;
   }
   return out;
@@ -82,7 +84,7 @@ Result<std::string> BackupPages::next(std::string_view cursor, TimePoint now) {
 
 void BackupPages::expire(TimePoint now) {
   Snapshot old;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (snapshot_ != nullptr && now - used_at_ >= limits::kBackupIdle) old = std::exchange(snapshot_, nullptr);
 }
 

@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "ctrl/registry/registry.h"
 
@@ -31,14 +31,14 @@ class BackupPages {
   using Snapshot = std::shared_ptr<const RegistryState>;
   // Encodes the page that begins at record `index`, and moves `index` to the first record after it.
   static std::string page(const RegistryState& state, const std::string& id, std::size_t& index);
-  [[nodiscard]] bool in_use(TimePoint now) const;
+  [[nodiscard]] bool in_use(TimePoint now) const SLIME_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  Snapshot snapshot_;  // null: no copy
-  std::string id_;
-  TimePoint used_at_;
-  bool ended_ = false;  // the last page was requested
-  std::mutex taking_;   // held while a copy is made; locked before mutex_
+  Mutex mutex_;
+  Snapshot snapshot_ SLIME_GUARDED_BY(mutex_);  // null: no copy
+  std::string id_ SLIME_GUARDED_BY(mutex_);
+  TimePoint used_at_ SLIME_GUARDED_BY(mutex_);
+  bool ended_ SLIME_GUARDED_BY(mutex_) = false;  // the last page was requested
+  Mutex taking_;                                 // held while a copy is made; locked before mutex_
 };
 
 }  // namespace slime::ctrl

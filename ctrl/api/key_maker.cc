@@ -86,7 +86,7 @@ bool KeyMaker::KeysAhead::for_long(const std::string& scope, std::uint64_t id, T
 }
 
 std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry, std::uint64_t now) {
-  const std::lock_guard lock(ahead_mutex_);
+  const MutexLock lock(ahead_mutex_);
   ahead_.begin();
   const std::uint64_t period_s = to_seconds(period(registry));
   const std::map<std::string, std::uint64_t> ends = ends_of_tokens(registry, now);

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "ctrl/api/auth.h"
 #include "ctrl/api/context.h"
@@ -61,8 +61,8 @@ class KeyMaker {
 
   Context& context_;
   std::atomic<std::uint64_t> rotated_at_s_{0};  // the last second in which rotate() looked
-  std::mutex ahead_mutex_;                      // locked while the engine's lock is held
-  KeysAhead ahead_;
+  Mutex ahead_mutex_;                           // locked while the engine's lock is held
+  KeysAhead ahead_ SLIME_GUARDED_BY(ahead_mutex_);
 };
 
 }  // namespace slime::ctrl

@@ -12,9 +12,10 @@
 #include <array>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "base/mutex.h"
 
 namespace slime::ctrl {
 namespace {
@@ -79,7 +80,7 @@ class Metrics::Impl {
   std::string text(const Gauges& g) {
     // One scrape at a time: gauges are removed and added again, and two scrapes would see partial
     // sets.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (prometheus::Gauge* gauge : scope_peers_) peers_.Remove(gauge);
     for (prometheus::Gauge* gauge : scope_services_) services_.Remove(gauge);
     for (prometheus::Gauge* gauge : scope_bytes_) scope_record_bytes_.Remove(gauge);
@@ -225,10 +226,10 @@ class Metrics::Impl {
   // The names that all Prometheus client libraries use.
   prometheus::Gauge& cpu_ = gauge("process_cpu_seconds_total", "User and system time");
   prometheus::Gauge& resident_ = gauge("process_resident_memory_bytes", "Resident memory");
-  std::mutex mutex_;
-  std::vector<prometheus::Gauge*> scope_peers_;
-  std::vector<prometheus::Gauge*> scope_services_;
-  std::vector<prometheus::Gauge*> scope_bytes_;
+  Mutex mutex_;
+  std::vector<prometheus::Gauge*> scope_peers_ SLIME_GUARDED_BY(mutex_);
+  std::vector<prometheus::Gauge*> scope_services_ SLIME_GUARDED_BY(mutex_);
+  std::vector<prometheus::Gauge*> scope_bytes_ SLIME_GUARDED_BY(mutex_);
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}

@@ -96,12 +96,12 @@ ProbeResult PeerRoutes::probe(const Holder& holder) {
   // nanoctrl made this instance id for a NanoCtrl client, so no listener can confirm it.
   if (compat::registered_here(holder.instance)) return ProbeResult::kSilent;
   {
-    const std::lock_guard lock(probes_mutex_);
+    const MutexLock lock(probes_mutex_);
     if (probes_ >= context_.options().probes_max) return ProbeResult::kSilent;
     ++probes_;
   }
   const ProbeResult out = prober_(holder.address, holder.instance);
-  const std::lock_guard lock(probes_mutex_);
+  const MutexLock lock(probes_mutex_);
   --probes_;
   return out;
 }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "ctrl/api/context.h"
 #include "ctrl/api/key_maker.h"
 #include "ctrl/api/prober.h"
@@ -37,8 +37,8 @@ class PeerRoutes {
   KeyMaker& keys_;
   const Prober prober_;
   Audit takeovers_{Audit::kChanges};
-  std::mutex probes_mutex_;
-  std::size_t probes_ = 0;  // under way
+  Mutex probes_mutex_;
+  std::size_t probes_ SLIME_GUARDED_BY(probes_mutex_) = 0;  // under way
 };
 
 }  // namespace slime::ctrl

@@ -20,7 +20,7 @@ bool Reports::put(const std::string& scope, const std::string& name, std::uint64
                   Report report) {
   const std::size_t bytes = size_of(name, report);
   auto shared = std::make_shared<const Report>(std::move(report));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase(scope, name);
   const auto of_scope = scopes_.find(scope);
   const std::size_t has = of_scope == scopes_.end() ? 0 : of_scope->second.bytes;
@@ -33,7 +33,7 @@ bool Reports::put(const std::string& scope, const std::string& name, std::uint64
 }
 
 void Reports::forget(std::string_view scope, std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase(scope, name);
 }
 
@@ -51,7 +51,7 @@ void Reports::erase(std::string_view scope, std::string_view name) {
 
 Reports::Slice Reports::slice(std::string_view scope, std::string_view after, std::size_t limit) const {
   Slice out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto of_scope = scopes_.find(scope);
   if (of_scope == scopes_.end()) return out;
   const auto& agents = of_scope->second.agents;
@@ -63,7 +63,7 @@ Reports::Slice Reports::slice(std::string_view scope, std::string_view after, st
 }
 
 void Reports::clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   scopes_.clear();
   bytes_ = 0;
 }

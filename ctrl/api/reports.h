@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ctrl/types.h"
 
 namespace slime::ctrl {
@@ -48,13 +48,13 @@ class Reports {
     std::map<std::string, Entry, std::less<>> agents;
     std::size_t bytes = 0;
   };
-  void erase(std::string_view scope, std::string_view name);
+  void erase(std::string_view scope, std::string_view name) SLIME_REQUIRES(mutex_);
 
   const std::size_t bytes_max_;
   const std::size_t bytes_per_scope_max_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Scope, std::less<>> scopes_;
-  std::size_t bytes_ = 0;
+  mutable Mutex mutex_;
+  std::map<std::string, Scope, std::less<>> scopes_ SLIME_GUARDED_BY(mutex_);
+  std::size_t bytes_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace slime::ctrl

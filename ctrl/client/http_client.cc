@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/str.h"
 #include "ctrl/limits.h"
 #include "ctrl/wire/json_bodies.h"
@@ -202,13 +201,13 @@ class HttpClient::Impl {
   }
 
   void stop() {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     kept_.reset();
     // Repeat: a call that has entered may not have opened its socket yet.
     while (!active_.empty()) {
       for (httplib::ClientImpl* http : active_) http->stop();
-      idle_.wait_for(lock, std::chrono::milliseconds(5));
+      idle_.wait_for(mutex_, std::chrono::milliseconds(5));
     }
   }
 
@@ -289,37 +288,37 @@ class HttpClient::Impl {
   std::unique_ptr<Connection> take(std::size_t endpoint) {
     std::unique_ptr<Connection> kept;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       kept = std::move(kept_);
     }
     return kept && kept->endpoint == endpoint ? std::move(kept) : connect(endpoint);
   }
   void keep(std::unique_ptr<Connection> connection) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!stopped_ && !kept_) kept_ = std::move(connection);
   }
 
   std::size_t preferred() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return preferred_;
   }
   void prefer(std::size_t endpoint) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       preferred_ = endpoint;
     }
     SLIME_LOG(LogLevel::kInfo, "nanoctrl", "now asking ", endpoints_[endpoint].url);
   }
 
   bool enter(httplib::ClientImpl& http) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return false;
     active_.insert(&http);
     return true;
   }
   // Ends a call's use of `http`; returns true after stop().
   bool leave(httplib::ClientImpl& http) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     active_.erase(&http);
     idle_.notify_all();
     return stopped_;
@@ -365,12 +364,12 @@ class HttpClient::Impl {
 
   const ClientOptions options_;
   const std::vector<Endpoint> endpoints_;
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  bool stopped_ = false;
-  std::size_t preferred_ = 0;  // index of the endpoint that answered last
-  std::unique_ptr<Connection> kept_;
-  std::set<httplib::ClientImpl*> active_;
+  Mutex mutex_;
+  CondVar idle_;
+  bool stopped_ SLIME_GUARDED_BY(mutex_) = false;
+  std::size_t preferred_ SLIME_GUARDED_BY(mutex_) = 0;  // index of the endpoint that answered last
+  std::unique_ptr<Connection> kept_ SLIME_GUARDED_BY(mutex_);
+  std::set<httplib::ClientImpl*> active_ SLIME_GUARDED_BY(mutex_);
 };
 
 HttpClient::HttpClient(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/log_fields.h"
+#include "base/mutex.h"
 #include "base/on_signal.h"
 #include "base/program.h"
 #include "base/str.h"
@@ -111,15 +111,15 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
 }
 
 // State of the signal handlers; null while no server runs.
-std::mutex g_mutex;
-Server* g_server = nullptr;
-const Flags* g_flags = nullptr;  // of g_server
-bool g_reload_missed = false;
+Mutex g_mutex;
+Server* g_server SLIME_GUARDED_BY(g_mutex) = nullptr;
+const Flags* g_flags SLIME_GUARDED_BY(g_mutex) = nullptr;  // of g_server
+bool g_reload_missed SLIME_GUARDED_BY(g_mutex) = false;
 
-void reload_locked();
+void reload_locked() SLIME_REQUIRES(g_mutex);
 
 void set_served(Server* server, const Flags* flags) {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   g_server = server;
   g_flags = flags;
   if (server != nullptr && std::exchange(g_reload_missed, false)) reload_locked();
@@ -127,7 +127,7 @@ void set_served(Server* server, const Flags* flags) {
 
 // Prints the reply of GET /v1/status to stderr, for an operator without access to the port.
 void dump_status() {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   if (g_server == nullptr) return;
   const ApiReply reply =
       g_server->api().handle({.method = "GET", .target = "/v1/status", .content_type = {}, .body = {}});
@@ -159,7 +159,7 @@ void reload_locked() {
 }
 
 void reload() {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   if (g_server == nullptr) {
     g_reload_missed = true;
   } else {

@@ -71,7 +71,7 @@ std::optional<PeerInfo> CompatRoutes::find(const Call& call, const std::string& 
   return out;
 }
 
-std::mutex& CompatRoutes::mutex_of(const std::string& scope, const std::string& id) {
+Mutex& CompatRoutes::mutex_of(const std::string& scope, const std::string& id) {
   const std::size_t hash = std::hash<std::string>{}(str(scope, "\n", id));
   return mutexes_[hash % mutexes_.size()];
 }
@@ -93,7 +93,7 @@ template <class Change>
 ApiReply CompatRoutes::update(const Call& call, const EntityRef& of, const Change& change) {
   if (Status status = permit(call, Role::kJoin, of.scope); !status.ok())
     return reply_error(std::move(status));
-  const std::lock_guard lock(mutex_of(of.scope, of.id));
+  const MutexLock lock(mutex_of(of.scope, of.id));
   const std::optional<PeerInfo> held = find(call, of.scope, of.id);
   if (!held) return not_registered(of);
   Entity entity = compat::to_entity(*held);
@@ -164,7 +164,7 @@ ApiReply CompatRoutes::register_entity(const Call& call) {
   Entity& entity = *request;
   if (Status status = permit(call, Role::kJoin, entity.scope); !status.ok())
     return reply_error(std::move(status));
-  const std::lock_guard lock(mutex_of(entity.scope, entity.id));
+  const MutexLock lock(mutex_of(entity.scope, entity.id));
   const std::optional<PeerInfo> held = find(call, entity.scope, entity.id);
   InstanceId instance = compat::new_instance();
   if (held) {
@@ -199,7 +199,7 @@ ApiReply CompatRoutes::remove(const Call& call, Result<EntityRef> ref) {
   if (!ref) return reply_error(ref.error());
   if (Status status = permit(call, Role::kJoin, ref->scope); !status.ok())
     return reply_error(std::move(status));
-  const std::lock_guard lock(mutex_of(ref->scope, ref->id));
+  const MutexLock lock(mutex_of(ref->scope, ref->id));
   const std::optional<PeerInfo> held = find(call, ref->scope, ref->id);
   const std::string done = compat::encode_status("ok", str(ref->type, " '", ref->id, "' is not registered"));
   // An entity that is gone counts as removed.
@@ -298,7 +298,7 @@ ApiReply CompatRoutes::redis_address(const Call& call) {
 }
 
 ApiReply CompatRoutes::start(const Call& call, const Entity& agent) {
-  const std::lock_guard lock(mutex_of(agent.scope, agent.id));
+  const MutexLock lock(mutex_of(agent.scope, agent.id));
   const std::optional<PeerInfo> held = find(call, agent.scope, agent.id);
   if (held && !compat::registered_here(held->instance))
     return native_peer({agent.scope, agent.type, agent.id});

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <array>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "ctrl/api/context.h"
 #include "ctrl/api/route.h"
@@ -36,7 +36,7 @@ class CompatRoutes {
  private:
   // Returns the mutex of one record. Hold it from reading the record to changing it, so that
   // concurrent changes are not lost.
-  std::mutex& mutex_of(const std::string& scope, const std::string& id);
+  Mutex& mutex_of(const std::string& scope, const std::string& id);
   std::optional<PeerInfo> find(const Call& call, const std::string& scope, const std::string& id);
   ApiReply start(const Call& call, const compat::Entity& agent);
   ApiReply remove(const Call& call, Result<compat::EntityRef> ref);
@@ -53,7 +53,7 @@ class CompatRoutes {
                 std::string_view type);
 
   Context& context_;
-  std::array<std::mutex, 16> mutexes_;
+  std::array<Mutex, 16> mutexes_;
 };
 
 }  // namespace slime::ctrl

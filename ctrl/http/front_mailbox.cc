@@ -14,7 +14,6 @@ namespace slime::ctrl {
 
 FrontMailbox::FrontMailbox(UniqueFd event) : event_(std::move(event)) {}
 
-// Call with the lock held.
 void FrontMailbox::ring() {
   if (std::exchange(rung_, true)) return;
   const std::uint64_t one = 1;
@@ -24,33 +23,33 @@ void FrontMailbox::ring() {
 std::size_t FrontMailbox::slot(std::string_view key) { return std::hash<std::string_view>()(key) % kSlots; }
 
 void FrontMailbox::done(std::unique_ptr<FrontJob> job) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mail_.done.push_back(std::move(job));
   ring();
 }
 
 void FrontMailbox::wake(std::string_view key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_wake_[slot(key)] = ++wakes_;
   if (mail_.woken.find(key) == mail_.woken.end()) mail_.woken.emplace(key);
   ring();
 }
 
 void FrontMailbox::wake_all() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_wake_.fill(++wakes_);
   mail_.all_woken = true;
   ring();
 }
 
 void FrontMailbox::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mail_.stop = true;
   ring();
 }
 
 FrontMailbox::Mail FrontMailbox::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::exchange(rung_, false)) {
     std::uint64_t count = 0;
     SLIME_CHECK(::read(event_.get(), &count, sizeof count) == sizeof count);
@@ -59,12 +58,12 @@ FrontMailbox::Mail FrontMailbox::take() {
 }
 
 std::uint64_t FrontMailbox::wakes() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return wakes_;
 }
 
 bool FrontMailbox::woken_since(std::string_view key, std::uint64_t wakes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_wake_[slot(key)] > wakes;
 }
 
@@ -74,7 +73,7 @@ void FrontThreads::start() {
 
 void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.push(std::move(job));
     if (!jobs_.ready())
       return;  // the tenant's running jobs call done(), which makes this job
@@ -85,7 +84,7 @@ void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
 
 void FrontThreads::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
   }
   work_.notify_all();
@@ -95,9 +94,10 @@ void FrontThreads::stop() {
 
 void FrontThreads::run() {
   if (options_.background) run_in_background();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] { return jobs_.ready() || (stopped_ && jobs_.empty()); });
+    work_.wait(mutex_,
+               [this]() SLIME_REQUIRES(mutex_) { return jobs_.ready() || (stopped_ && jobs_.empty()); });
     std::unique_ptr<FrontJob> job = jobs_.pop();
     if (job == nullptr) return;
     lock.unlock();

@@ -1,16 +1,15 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "ctrl/http/answer.h"
 #include "ctrl/http/fair_queue.h"
@@ -44,14 +43,14 @@ class FrontMailbox {
  private:
   static constexpr std::size_t kSlots = 1024;
   static std::size_t slot(std::string_view key);
-  void ring();
+  void ring() SLIME_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  Mail mail_;
-  bool rung_ = false;
-  std::uint64_t wakes_ = 0;
-  std::array<std::uint64_t, kSlots> last_wake_{};  // by the key's hash: bounded for any number of
-                                                   // keys
+  Mutex mutex_;
+  Mail mail_ SLIME_GUARDED_BY(mutex_);
+  bool rung_ SLIME_GUARDED_BY(mutex_) = false;
+  std::uint64_t wakes_ SLIME_GUARDED_BY(mutex_) = 0;
+  // By the key's hash: bounded for any number of keys.
+  std::array<std::uint64_t, kSlots> last_wake_ SLIME_GUARDED_BY(mutex_){};
   UniqueFd event_;
 };
 
@@ -81,10 +80,10 @@ class FrontThreads {
   const Options options_;
   const ApiHandler& handler_;
   FrontMailbox& mailbox_;
-  std::mutex mutex_;
-  std::condition_variable work_;
-  FairQueue jobs_;
-  bool stopped_ = false;
+  Mutex mutex_;
+  CondVar work_;
+  FairQueue jobs_ SLIME_GUARDED_BY(mutex_);
+  bool stopped_ SLIME_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // last: they use all of the above
 };
 

@@ -78,7 +78,7 @@ Result<std::unique_ptr<TlsServer>> TlsServer::create(const TlsFiles& files) {
 Status TlsServer::reload() {
   Result<std::shared_ptr<SSL_CTX>> context = make_context(files_);
   if (!context) return context.error();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   context_.swap(*context);
   return {};
 }

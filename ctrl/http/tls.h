@@ -1,12 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -44,7 +44,7 @@ class TlsServer {
   Status reload();
   // Returns the context for a new connection, which keeps it alive.
   [[nodiscard]] std::shared_ptr<ssl_ctx_st> get() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return context_;
   }
 
@@ -53,8 +53,8 @@ class TlsServer {
       : files_(std::move(files)), context_(std::move(context)) {}
 
   const TlsFiles files_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<ssl_ctx_st> context_;
+  mutable Mutex mutex_;
+  std::shared_ptr<ssl_ctx_st> context_ SLIME_GUARDED_BY(mutex_);
 };
 
 enum class Io {

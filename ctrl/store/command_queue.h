@@ -1,12 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "ctrl/registry/registry.h"
 #include "ctrl/store/log_format.h"
@@ -20,7 +20,7 @@ class CommandQueue {
  public:
   // Waits for the outcome of one command.
   struct Waiter {
-    std::condition_variable done;  // notified once `outcome` is set
+    CondVar done;  // notified once `outcome` is set
     std::optional<Outcome> outcome;
   };
 

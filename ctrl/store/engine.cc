@@ -26,7 +26,7 @@ void Engine::reset(Registry registry) {
 }
 
 Nanos Engine::tick() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   expire();
   const TimePoint next = registry_.next_expiry();
   return next == kNever ? Nanos::max() : std::max(next - clock_.now(), Nanos::zero());
@@ -35,7 +35,7 @@ Nanos Engine::tick() {
 MemoryEngine::MemoryEngine(RegistryOptions options, const Clock& clock) : Engine(Registry(options), clock) {}
 
 Outcome MemoryEngine::submit(const Command& command) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return apply(command, clock_.now());
 }
 

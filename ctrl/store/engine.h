@@ -2,12 +2,12 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "ctrl/registry/registry.h"
 
@@ -37,14 +37,14 @@ class Engine {
   // Calls `read(const Registry&)` under the lock, after expiring leases.
   template <class Read>
   auto read(const Read& read) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     expire();
     return read(std::as_const(registry_));
   }
   // Like read(), but without expiring leases: for state that does not expire.
   template <class Read>
   auto look(const Read& read) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return read(registry_);
   }
   // Expires due leases. Returns the time until something may be due again.
@@ -60,35 +60,34 @@ class Engine {
 
   // Call before any other function.
   void on_event(EventHandler handler) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     on_event_ = std::move(handler);
   }
   // Called when another registry replaced this one; its numbers continue from the old registry's,
   // and watchers list the peers again. Same rules as for the event handler.
   void on_reset(std::function<void()> handler) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     on_reset_ = std::move(handler);
   }
   [[nodiscard]] std::uint64_t epoch() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return registry_.options().epoch;
   }
 
  protected:
   Engine(Registry registry, const Clock& clock) : clock_(clock), registry_(std::move(registry)) {}
-  // Called under the lock.
-  virtual void expire() = 0;
-  Outcome apply(const Command& command, TimePoint now);
-  void tell(const Outcome& out) const;  // passes its events to the handler
-  void reset(Registry registry);
+  virtual void expire() SLIME_REQUIRES(mutex_) = 0;
+  Outcome apply(const Command& command, TimePoint now) SLIME_REQUIRES(mutex_);
+  void tell(const Outcome& out) const SLIME_REQUIRES(mutex_);  // passes its events to the handler
+  void reset(Registry registry) SLIME_REQUIRES(mutex_);
 
   const Clock& clock_;
-  mutable std::mutex mutex_;
-  Registry registry_;
+  mutable Mutex mutex_;
+  Registry registry_ SLIME_GUARDED_BY(mutex_);
 
  private:
-  EventHandler on_event_;
-  std::function<void()> on_reset_;
+  EventHandler on_event_ SLIME_GUARDED_BY(mutex_);
+  std::function<void()> on_reset_ SLIME_GUARDED_BY(mutex_);
 };
 
 inline constexpr std::string_view kSqliteScheme = "sqlite:";
@@ -102,7 +101,7 @@ class MemoryEngine final : public Engine {
   [[nodiscard]] std::string describe() const override { return "memory"; }
 
  private:
-  void expire() override;
+  void expire() override SLIME_REQUIRES(mutex_);
 };
 
 // Opens "memory", "sqlite:PATH" or "redis://..." (store/redis_url.h). `options.epoch` is the time

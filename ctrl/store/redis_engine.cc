@@ -50,8 +50,8 @@ Result<std::unique_ptr<Engine>> RedisEngine::open(const std::string& url, Regist
   options.ttl = std::chrono::round<milliseconds>(options.ttl);
   std::unique_ptr<RedisEngine> out(new RedisEngine(std::move(*address), options, clock, policy));
   out->start();
-  Lock lock(out->mutex_);
-  out->settled_.wait_until(lock, deadline_after(now(), kStartTime), [&] {
+  MutexLock lock(out->mutex_);
+  out->settled_.wait_until(out->mutex_, deadline_after(now(), kStartTime), [&]() SLIME_REQUIRES(out->mutex_) {
     const bool loading = out->failure_.text().find("LOADING") != std::string::npos;  // Redis is
                                                                                      // starting
     return out->failure_.ok() || (out->failure_.code() != Code::kCancelled && !loading);
@@ -83,7 +83,7 @@ void RedisEngine::start() {
 
 RedisEngine::~RedisEngine() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   const std::array workers = {&reader_, &writer_, &snapshotter_};
@@ -97,12 +97,12 @@ RedisEngine::~RedisEngine() {
 }
 
 Status RedisEngine::writable() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return refusal();
 }
 
 Status RedisEngine::ready() {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.ok()) return refusal();
   const TimePoint time = now();
   if (!tick_asked_) {
@@ -111,14 +111,15 @@ Status RedisEngine::ready() {
     tick_asked_at_ = time;
     writer_.wakes.notify_one();
   }
-  const bool told = settled_.wait_for(lock, tick_asked_at_ + kReadyWait - time,
-                                      [this] { return !tick_asked_ || !failure_.ok(); });
+  const bool told =
+      settled_.wait_for(mutex_, tick_asked_at_ + kReadyWait - time,
+                        [this]() SLIME_REQUIRES(mutex_) { return !tick_asked_ || !failure_.ok(); });
   if (!failure_.ok()) return refusal();
   return told ? Status() : Status(Code::kUnavailable, str("the store ", describe(), " does not answer"));
 }
 
 std::pair<EntryId, std::uint64_t> RedisEngine::position() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {replay_.at(), replay_.entries()};
 }
 
@@ -137,7 +138,7 @@ Outcome RedisEngine::submit(const Command& command) {
     if (std::optional<Outcome> out = answer_heartbeat(*heartbeat)) return std::move(*out);
   }
   Outcome refused;
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t number = commands_.next_number();
   lock.unlock();
   EncodedEntry entry = encode(number, command);
@@ -153,11 +154,11 @@ Outcome RedisEngine::submit(const Command& command) {
   CommandQueue::Waiter waiter;
   commands_.add(number, std::move(entry), waiter);
   writer_.wakes.notify_one();
-  return wait_for(lock, number, waiter);
+  return wait_for(number, waiter);
 }
 
-Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, CommandQueue::Waiter& waiter) {
-  if (waiter.done.wait_until(lock, deadline_after(now(), kSubmitTime),
+Outcome RedisEngine::wait_for(std::uint64_t number, CommandQueue::Waiter& waiter) {
+  if (waiter.done.wait_until(mutex_, deadline_after(now(), kSubmitTime),
                              [&] { return waiter.outcome.has_value(); }))
     return std::move(*waiter.outcome);
   const bool unsent = commands_.remove(number);
@@ -170,7 +171,7 @@ Outcome RedisEngine::wait_for(Lock& lock, std::uint64_t number, CommandQueue::Wa
 // Answers a heartbeat locally. Empty when the log has to decide: a heartbeat that looks wrong here
 // may be right, because another engine's entries may not have arrived yet.
 std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& command) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (fenced(failure_)) return std::nullopt;
   Outcome out = registry_.check(command);
   // The session of an incarnation never changes, so a wrong session can be refused without an
@@ -209,9 +210,9 @@ void RedisEngine::run_writer() {
   redis::block_sigpipe();
   std::optional<redis::Connection> connection;
   std::uint64_t session = 0;  // session of the connection
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wait_for_work(lock);
+    wait_for_work();
     if (stopping_) return;
     if (session != session_) {
       connection.reset();
@@ -240,18 +241,18 @@ void RedisEngine::run_writer() {
   }
 }
 
-void RedisEngine::wait_for_work(Lock& lock) {
+void RedisEngine::wait_for_work() {
   if (session_ == 0) {
-    writer_.wakes.wait(lock, [this] { return stopping_ || session_ != 0; });
+    writer_.wakes.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return stopping_ || session_ != 0; });
     return;
   }
   while (!stopping_ && session_ != 0) {
     const TimePoint due = work_due();
     if (due <= now()) return;
     if (due == kNever) {
-      writer_.wakes.wait(lock);
+      writer_.wakes.wait(mutex_);
     } else {
-      writer_.wakes.wait_until(lock, due);
+      writer_.wakes.wait_until(mutex_, due);
     }
   }
 }
@@ -315,11 +316,11 @@ Status RedisEngine::append(std::optional<redis::Connection>& connection, const s
 
 void RedisEngine::run_reader() {
   redis::block_sigpipe();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     const std::uint64_t last = sessions_;
     lock.unlock();
-    const Status status = follow();
+    const Status status = follow(last == 0);
     lock.lock();
     if (stopping_) return;
     // The writer ended this session first, and has reported why.
@@ -327,18 +328,18 @@ void RedisEngine::run_reader() {
     if (!kicked || failure_.ok()) disconnect(status);
     const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
     backoff_ = std::min(backoff_ * 2, backoff_max(registry_.options().ttl));
-    reader_.wakes.wait_for(lock, wait, [this] { return stopping_; });
+    reader_.wakes.wait_for(mutex_, wait, [this]() SLIME_REQUIRES(mutex_) { return stopping_; });
   }
 }
 
-Status RedisEngine::follow() {
+Status RedisEngine::follow(bool first) {
   Result<redis::Connection> connection =
-      sessions_ == 0 ? redis::Connection::open(address_, kRedisTime, reader_.interrupt)
-                     : connect_again(reader_.interrupt);
+      first ? redis::Connection::open(address_, kRedisTime, reader_.interrupt)
+            : connect_again(reader_.interrupt);
   if (!connection) return connection.error();
   RedisLog log(*connection, keys_);
   SLIME_TRY(resume(log));
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t session = session_ = ++sessions_;
   writer_.wakes.notify_one();
   std::size_t count = kReadCount;
@@ -361,7 +362,7 @@ Status RedisEngine::follow() {
 
 // Checks that the batch continues after our last entry.
 Status RedisEngine::check(const RedisLog::Batch& batch) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (batch.head.lineage != lineage_)
     return {Code::kUnavailable, batch.head.lineage.empty() ? "the log is gone from Redis"
                                                            : "the log in Redis is another one now"};
@@ -382,7 +383,7 @@ Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
     }
     entries.push_back(std::move(*entry));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Outcome out = replay_.apply(registry_, batch.entries[i].id, entries[i].command);
     tell(out);
@@ -400,7 +401,7 @@ Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
 
 // Continues at our position if the log in Redis is still ours; else loads the snapshot.
 Status RedisEngine::resume(RedisLog& log) {
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::string head = last_head_;
   const EntryId at = replay_.at();
   lock.unlock();
@@ -413,12 +414,12 @@ Status RedisEngine::resume(RedisLog& log) {
   return *last && (*last)->entry.head == head ? Status() : load(log, true);
 }
 
-// Reads members without the lock: only the reader thread changes them.
-Status RedisEngine::load(RedisLog& log, bool replaced) {
+// Reads members without the lock: only the reader thread changes them. So clang does not check it.
+Status RedisEngine::load(RedisLog& log, bool replaced) SLIME_NO_THREAD_SAFETY_ANALYSIS {
   Result<LoadedLog> loaded =
       load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_, replaced});
   if (!loaded) return loaded.error();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   commands_.fail_all(refusal());
   if (loaded->head.lineage != lineage_) renewals_.clear();
   lineage_ = loaded->head.lineage;
@@ -434,9 +435,10 @@ Status RedisEngine::load(RedisLog& log, bool replaced) {
 
 void RedisEngine::run_snapshots() {
   redis::block_sigpipe();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
-    snapshotter_.wakes.wait(lock, [this] { return stopping_ || (snapshots_.due() && failure_.ok()); });
+    snapshotter_.wakes.wait(
+        mutex_, [this]() SLIME_REQUIRES(mutex_) { return stopping_ || (snapshots_.due() && failure_.ok()); });
     if (stopping_) return;
     snapshots_.clear();
     const SnapshotHead head{lineage_, replay_.at(), replay_.entries(), {}};
@@ -452,7 +454,7 @@ void RedisEngine::run_snapshots() {
       continue;
     }
     SLIME_LOG(LogLevel::kWarning, "nanoctrl", describe(), ": no snapshot could be written: ", status.text());
-    snapshotter_.wakes.wait_for(lock, kFencedRetry, [this] { return stopping_; });
+    snapshotter_.wakes.wait_for(mutex_, kFencedRetry, [this]() SLIME_REQUIRES(mutex_) { return stopping_; });
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ctrl/store/command_queue.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/store/redis_log.h"
@@ -47,11 +47,10 @@ class RedisEngine final : public Engine {
   [[nodiscard]] std::pair<EntryId, std::uint64_t> position() const;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
   // One thread of the engine. `wakes` is notified when the state that the thread waits for may have
   // changed; `interrupt` breaks its connection.
   struct Worker {
-    std::condition_variable wakes;
+    CondVar wakes;
     redis::Interrupt interrupt;
     std::thread thread;
   };
@@ -63,13 +62,13 @@ class RedisEngine final : public Engine {
 
   // submit()
   std::optional<Outcome> answer_heartbeat(const HeartbeatCommand& command);
-  Outcome wait_for(Lock& lock, std::uint64_t number, CommandQueue::Waiter& waiter);
-  [[nodiscard]] Status refusal() const;
+  Outcome wait_for(std::uint64_t number, CommandQueue::Waiter& waiter) SLIME_REQUIRES(mutex_);
+  [[nodiscard]] Status refusal() const SLIME_REQUIRES(mutex_);
   EncodedEntry encode(std::uint64_t number, Command command) const;
 
   // The reader thread: the only thread that changes the registry.
   void run_reader();
-  Status follow();
+  Status follow(bool first);
   Status resume(RedisLog& log);
   Status load(RedisLog& log, bool replaced = false);  // EarlierLog::replaced
   Status apply_batch(const RedisLog::Batch& batch);
@@ -77,9 +76,9 @@ class RedisEngine final : public Engine {
 
   // The writer thread: appends queued commands, renewals and ticks.
   void run_writer();
-  void wait_for_work(Lock& lock);
-  [[nodiscard]] TimePoint work_due() const;
-  std::vector<EncodedEntry> take_work();
+  void wait_for_work() SLIME_REQUIRES(mutex_);
+  [[nodiscard]] TimePoint work_due() const SLIME_REQUIRES(mutex_);
+  std::vector<EncodedEntry> take_work() SLIME_REQUIRES(mutex_);
   Result<redis::Connection> connect_again(redis::Interrupt& interrupt) const;
   Status append(std::optional<redis::Connection>& connection, const std::string& lineage,
                 const std::vector<EncodedEntry>& entries);
@@ -88,35 +87,37 @@ class RedisEngine final : public Engine {
   Status write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state);
 
   // Restarts both threads: the reader finds its position in the log, then the writer appends again.
-  void disconnect(const Status& status);
+  void disconnect(const Status& status) SLIME_REQUIRES(mutex_);
 
   const redis::Address address_;
   const LogKeys keys_;
   const std::string name_;  // this engine's name in the log
 
-  Status failure_;              // OK: everything works
-  TimePoint failed_at_;         // start of the current failure
-  std::uint64_t session_ = 0;   // of the reader that follows the log now; 0: none
-  std::uint64_t sessions_ = 0;  // number of the last session
-  Nanos backoff_{};
-  bool stopping_ = false;
+  Status failure_ SLIME_GUARDED_BY(mutex_);       // OK: everything works
+  TimePoint failed_at_ SLIME_GUARDED_BY(mutex_);  // start of the current failure
+  // of the reader that follows the log now; 0: none
+  std::uint64_t session_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t sessions_ SLIME_GUARDED_BY(mutex_) = 0;  // number of the last session
+  Nanos backoff_ SLIME_GUARDED_BY(mutex_){};
+  bool stopping_ SLIME_GUARDED_BY(mutex_) = false;
 
-  std::string lineage_;
-  Replay replay_;
-  std::string last_head_;  // head of the entry at replay_.at(); empty: unknown
-  TimePoint applied_at_;   // when that entry was applied, by our clock
-  SnapshotSchedule snapshots_;
+  std::string lineage_ SLIME_GUARDED_BY(mutex_);
+  Replay replay_ SLIME_GUARDED_BY(mutex_);
+  // head of the entry at replay_.at(); empty: unknown
+  std::string last_head_ SLIME_GUARDED_BY(mutex_);
+  TimePoint applied_at_ SLIME_GUARDED_BY(mutex_);  // when that entry was applied, by our clock
+  SnapshotSchedule snapshots_ SLIME_GUARDED_BY(mutex_);
 
-  CommandQueue commands_;
-  Leases renewals_;  // from heartbeats answered locally
-  TimePoint renewals_since_;
-  TimePoint appended_at_;
-  bool tick_asked_ = false;  // by ready()
-  TimePoint tick_asked_at_;
+  CommandQueue commands_ SLIME_GUARDED_BY(mutex_);
+  Leases renewals_ SLIME_GUARDED_BY(mutex_);  // from heartbeats answered locally
+  TimePoint renewals_since_ SLIME_GUARDED_BY(mutex_);
+  TimePoint appended_at_ SLIME_GUARDED_BY(mutex_);
+  bool tick_asked_ SLIME_GUARDED_BY(mutex_) = false;  // by ready()
+  TimePoint tick_asked_at_ SLIME_GUARDED_BY(mutex_);
   std::uint64_t tick_jitter_ = 0;  // percent, so that mostly one engine ticks and the others see
                                    // its tick
 
-  std::condition_variable settled_;       // failure_ is the result of the last attempt
+  CondVar settled_;                       // failure_ is the result of the last attempt
   Worker reader_, writer_, snapshotter_;  // last: their threads use all of the above
 };
 

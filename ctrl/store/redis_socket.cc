@@ -46,24 +46,24 @@ Status unusable(std::string_view what, const std::string& file) {
 }  // namespace
 
 void Interrupt::kick() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
 }
 
 void Interrupt::cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cancelled_ = true;
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
 }
 
 void Interrupt::attach(int fd) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   fd_ = fd;
   if (cancelled_) ::shutdown(fd_, SHUT_RDWR);
 }
 
 void Interrupt::detach() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   fd_ = -1;
 }
 

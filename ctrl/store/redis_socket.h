@@ -2,11 +2,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "ctrl/store/redis_url.h"
@@ -29,9 +29,9 @@ class Interrupt {
   friend class Socket;
   void attach(int fd);
   void detach();
-  std::mutex mutex_;
-  int fd_ = -1;
-  bool cancelled_ = false;
+  Mutex mutex_;
+  int fd_ SLIME_GUARDED_BY(mutex_) = -1;
+  bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // A TCP connection, with or without TLS 1.2 or newer, whose waits all have a timeout. Errors:

@@ -187,7 +187,7 @@ SqliteEngine::SqliteEngine(Registry registry, const Clock& clock, std::string pa
 
 SqliteEngine::~SqliteEngine() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -203,7 +203,7 @@ Status SqliteEngine::start(std::uint64_t epoch) {
 std::string SqliteEngine::describe() const { return str("sqlite:", path_); }
 
 Status SqliteEngine::writable() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -217,7 +217,7 @@ void SqliteEngine::expire() { note(apply(TickCommand{}, clock_.now())); }
 
 Outcome SqliteEngine::submit(const Command& command) {
   const bool kept = !std::holds_alternative<HeartbeatCommand>(command);
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (kept && !failure_.ok()) {
     expire();
     Outcome refused;
@@ -230,8 +230,9 @@ Outcome SqliteEngine::submit(const Command& command) {
   // Wait also when this command changed nothing: the state that it saw may not be in the file yet.
   const std::uint64_t change = dirty_.last_change();
   const Nanos most = std::clamp<Nanos>(registry_.options().ttl / 3, kWriteTimeMin, kWriteTimeMax);
-  const bool told =
-      written_.wait_for(lock, most, [&] { return kept_ >= change || failed_ >= change || !failure_.ok(); });
+  const bool told = written_.wait_for(mutex_, most, [&]() SLIME_REQUIRES(mutex_) {
+    return kept_ >= change || failed_ >= change || !failure_.ok();
+  });
   if (!told) {
     failure_ = Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
     written_.notify_all();  // other waiting submit() calls fail too
@@ -243,7 +244,7 @@ Outcome SqliteEngine::submit(const Command& command) {
 }
 
 Status SqliteEngine::ready() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.ok()) return failure_;  // the writer thread retries by itself
   const TimePoint now = steady_clock().now();
   if (!probe_asked_) {
@@ -254,36 +255,38 @@ Status SqliteEngine::ready() {
   }
   const std::uint64_t before = probes_;
   // Measured from the request: a probe that hangs delays only the first ready() call.
-  const bool told = written_.wait_for(lock, probe_asked_at_ + kReadyWait - now,
-                                      [&] { return probes_ != before || !failure_.ok(); });
+  const bool told =
+      written_.wait_for(mutex_, probe_asked_at_ + kReadyWait - now,
+                        [&]() SLIME_REQUIRES(mutex_) { return probes_ != before || !failure_.ok(); });
   if (!failure_.ok()) return failure_;
   return told ? probed_ : Status(Code::kUnavailable, str("the store ", path_, " does not answer"));
 }
 
 void SqliteEngine::run() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (true) {
     if (failure_.ok()) {
-      changed_.wait(lock, [this] { return stopping_ || !dirty_.empty() || probe_asked_; });
+      changed_.wait(mutex_,
+                    [this]() SLIME_REQUIRES(mutex_) { return stopping_ || !dirty_.empty() || probe_asked_; });
     } else {
-      changed_.wait_for(lock, kRetry, [this] { return stopping_; });
+      changed_.wait_for(mutex_, kRetry, [this]() SLIME_REQUIRES(mutex_) { return stopping_; });
     }
     if (stopping_ && (dirty_.empty() || !failure_.ok())) return;
-    if (!dirty_.empty()) write_dirty(lock);
-    if (probe_asked_ && failure_.ok()) answer_probe(lock);
+    if (!dirty_.empty()) write_dirty();
+    if (probe_asked_ && failure_.ok()) answer_probe();
   }
 }
 
-void SqliteEngine::write_dirty(std::unique_lock<std::mutex>& lock) {
+void SqliteEngine::write_dirty() {
   const std::vector<DirtyRecords::Entry> entries = dirty_.take(kPeersPerTransaction);
   std::vector<RecordEncoder> encoders;
   encoders.reserve(entries.size());
   for (const DirtyRecords::Entry& entry : entries) encoders.push_back(record_encoder(registry_, entry.key));
   const std::uint64_t taken = dirty_.taken();
-  lock.unlock();
+  mutex_.unlock();
   Status status = write(entries, encoders);
   encoders.clear();  // frees replaced records without the lock
-  lock.lock();
+  mutex_.lock();
   if (status.ok()) {
     if (!failure_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " can be written again");
     kept_ = taken;
@@ -298,10 +301,10 @@ void SqliteEngine::write_dirty(std::unique_lock<std::mutex>& lock) {
   written_.notify_all();
 }
 
-void SqliteEngine::answer_probe(std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
+void SqliteEngine::answer_probe() {
+  mutex_.unlock();
   Status status = probe();
-  lock.lock();
+  mutex_.lock();
   if (!status.ok() && probed_.ok())
     SLIME_LOG(LogLevel::kError, "nanoctrl", describe(), " is not ready: ", status.to_string());
   if (status.ok() && !probed_.ok()) SLIME_LOG(LogLevel::kInfo, "nanoctrl", describe(), " is ready again");

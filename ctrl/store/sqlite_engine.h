@@ -1,11 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ctrl/store/dirty.h"
 #include "ctrl/store/engine.h"
 #include "ctrl/store/records.h"
@@ -39,13 +39,13 @@ class SqliteEngine final : public Engine {
 
  private:
   SqliteEngine(Registry registry, const Clock& clock, std::string path, sqlite::Connection connection);
-  void expire() override;
-  void note(const Outcome& out);
+  void expire() override SLIME_REQUIRES(mutex_);
+  void note(const Outcome& out) SLIME_REQUIRES(mutex_);
   Status start(std::uint64_t epoch);
   void run();
-  void write_dirty(std::unique_lock<std::mutex>& lock);
-  void answer_probe(std::unique_lock<std::mutex>& lock);
-  Status probe();  // without the lock
+  void write_dirty() SLIME_REQUIRES(mutex_);   // unlocks it meanwhile
+  void answer_probe() SLIME_REQUIRES(mutex_);  // unlocks it meanwhile
+  Status probe();                              // without the lock
   // Runs one transaction, without the lock; encodes one record at a time.
   Status write(const std::vector<DirtyRecords::Entry>& entries, const std::vector<RecordEncoder>& encoders);
   Status write_rows(const std::vector<DirtyRecords::Entry>& entries,
@@ -53,20 +53,21 @@ class SqliteEngine final : public Engine {
 
   const std::string path_;
   sqlite::Connection connection_;  // used by the writer thread
-  DirtyRecords dirty_;
-  std::uint64_t kept_ = 0;    // changes up to this number are in the file
-  std::uint64_t failed_ = 0;  // the last attempt to write covered changes up to this number
-  Status failure_;            // result of the last transaction
+  DirtyRecords dirty_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t kept_ SLIME_GUARDED_BY(mutex_) = 0;  // changes up to this number are in the file
+  // the last attempt to write covered changes up to this number
+  std::uint64_t failed_ SLIME_GUARDED_BY(mutex_) = 0;
+  Status failure_ SLIME_GUARDED_BY(mutex_);  // result of the last transaction
   // State of ready(): whether a probe was requested, and when; the number of ended probes, when the
   // last probe ended, and its result.
-  bool probe_asked_ = false;
-  TimePoint probe_asked_at_;
-  std::uint64_t probes_ = 0;
-  TimePoint probed_at_;
-  Status probed_;
-  bool stopping_ = false;
-  std::condition_variable changed_;
-  std::condition_variable written_;
+  bool probe_asked_ SLIME_GUARDED_BY(mutex_) = false;
+  TimePoint probe_asked_at_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t probes_ SLIME_GUARDED_BY(mutex_) = 0;
+  TimePoint probed_at_ SLIME_GUARDED_BY(mutex_);
+  Status probed_ SLIME_GUARDED_BY(mutex_);
+  bool stopping_ SLIME_GUARDED_BY(mutex_) = false;
+  CondVar changed_;
+  CondVar written_;
   std::thread writer_;  // last: it uses all of the above
 };
 
