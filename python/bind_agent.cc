@@ -200,7 +200,7 @@ void bind_life(nb::class_<PyAgent>& agent) {
 
 void ImmQueue::push(Peer peer, std::uint32_t imm, NotificationCredit& credit) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     items_.push_back({std::move(peer), imm, std::nullopt});
     const std::size_t limit = credit.leaves_messages() ? kLimit : kEarlierPeerLimit;
@@ -210,8 +210,8 @@ void ImmQueue::push(Peer peer, std::uint32_t imm, NotificationCredit& credit) {
 }
 
 std::optional<ImmQueue::Item> ImmQueue::take() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return closed_ || !items_.empty(); });
+  const MutexLock lock(mutex_);
+  changed_.wait(mutex_, [&]() SLIME_REQUIRES(mutex_) { return closed_ || !items_.empty(); });
   if (items_.empty()) return std::nullopt;
   Item item = std::move(items_.front());
   items_.pop_front();
@@ -221,7 +221,7 @@ std::optional<ImmQueue::Item> ImmQueue::take() {
 void ImmQueue::close() {
   std::deque<Item> dropped;  // the peers are destroyed outside the lock
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     dropped.swap(items_);
   }

@@ -77,7 +77,7 @@ ReleaseQueue& ReleaseQueue::get() {
 void ReleaseQueue::push(std::unique_ptr<PinnedMemory> memory) noexcept {
   bool wake = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     left_.push_back(memory.release());
     wake = std::exchange(sleeps_, false);
   }
@@ -87,7 +87,7 @@ void ReleaseQueue::push(std::unique_ptr<PinnedMemory> memory) noexcept {
 void ReleaseQueue::drain() {
   std::vector<PinnedMemory*> all;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     all.swap(left_);
   }
   // may run Python code, which may call this function
@@ -96,26 +96,26 @@ void ReleaseQueue::drain() {
 
 void ReleaseQueue::have_waiter() {
   const bool waited_for = [this] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waited_for_;
   }();
   if (!waited_for) nb::module_::import_("slime._attachments").attr("start_releaser")();
 }
 
 bool ReleaseQueue::wait() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   waited_for_ = true;
   for (; !closed_ && left_.empty(); sleeps_ = false) {
     sleeps_ = true;
-    changed_.wait(lock);
+    changed_.wait(mutex_);
   }
-  changed_.wait_for(lock, kReleaseDelay, [this] { return closed_; });
+  changed_.wait_for(mutex_, kReleaseDelay, [this]() SLIME_REQUIRES(mutex_) { return closed_; });
   return !closed_;
 }
 
 void ReleaseQueue::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   changed_.notify_all();

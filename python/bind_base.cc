@@ -31,8 +31,9 @@ void bind_code(nb::module_& m) {
 bool wait_for_helpers(double timeout) {
   detail::Helpers& helpers = detail::helpers();
   const nb::gil_scoped_release unlocked;
-  std::unique_lock lock(helpers.mutex);
-  return helpers.changed.wait_for(lock, timeout_from(timeout), [&] { return helpers.running == 0; });
+  const MutexLock lock(helpers.mutex);
+  return helpers.changed.wait_for(helpers.mutex, timeout_from(timeout),
+                                  [&]() SLIME_REQUIRES(helpers.mutex) { return helpers.running == 0; });
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cache/client.h"
 #include "cache/store.h"
 #include "python/py_agent.h"
@@ -44,16 +43,16 @@ class PyCacheClient {
 template <class F>
 void run_to_its_end(F fn) {
   struct Latch {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
+    Mutex mutex;
+    CondVar changed;
+    bool done SLIME_GUARDED_BY(mutex) = false;
   };
   const auto latch = std::make_shared<Latch>();
   try {
     run_blocking([&fn, latch] {
       fn();
       {
-        const std::lock_guard lock(latch->mutex);
+        const MutexLock lock(latch->mutex);
         latch->done = true;
       }
       latch->changed.notify_all();
@@ -62,8 +61,8 @@ void run_to_its_end(F fn) {
   } catch (const nb::python_error&) {
     {
       const nb::gil_scoped_release unlocked;
-      std::unique_lock lock(latch->mutex);
-      latch->changed.wait(lock, [&] { return latch->done; });
+      const MutexLock lock(latch->mutex);
+      latch->changed.wait(latch->mutex, [&]() SLIME_REQUIRES(latch->mutex) { return latch->done; });
     }
     throw;
   }

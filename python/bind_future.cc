@@ -25,18 +25,18 @@ class CompletionQueue {
 
   // Thread: any.
   void push(std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     numbers_.push_back(number);
     if (numbers_.size() == 1) signal();
   }
   // Ends take_or_wait() for good.
   void close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     signal();
   }
   std::vector<std::uint64_t> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::uint64_t count = 0;
     if (!closed_) {
       [[maybe_unused]] const ssize_t bytes = ::read(event_.get(), &count, sizeof count);
@@ -48,7 +48,7 @@ class CompletionQueue {
     while (true) {
       pollfd wanted{event_.get(), POLLIN, 0};
       ::poll(&wanted, 1, -1);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (closed_) return false;
       if (!numbers_.empty()) return true;
     }
@@ -61,9 +61,9 @@ class CompletionQueue {
     [[maybe_unused]] const ssize_t bytes = ::write(event_.get(), &one, sizeof one);
   }
   const UniqueFd event_;
-  std::mutex mutex_;
-  std::vector<std::uint64_t> numbers_;
-  bool closed_ = false;
+  Mutex mutex_;
+  std::vector<std::uint64_t> numbers_ SLIME_GUARDED_BY(mutex_);
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 using QueueHandle = ForkGuarded<CompletionQueue>;

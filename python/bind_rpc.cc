@@ -141,7 +141,7 @@ CancelFeed::CancelFeed() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 
 void CancelFeed::push(std::uint64_t id) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ids_.push_back(id);
   }
   const std::uint64_t one = 1;
@@ -152,7 +152,7 @@ void CancelFeed::push(std::uint64_t id) {
 std::vector<std::uint64_t> CancelFeed::take() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = ::read(event_.get(), &count, sizeof count);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(ids_, {});
 }
 
@@ -168,7 +168,7 @@ Status RequestQueue::refusal(const MethodLoad& load) const {
 
 void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>& load) {
   List dead;  // answered without the lock
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Status refused = refusal(*load);
   if (refused.code() == Code::kResourceExhausted) {
     dead = take_dead();
@@ -219,10 +219,10 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
   while (true) {
     List one;
     {
-      std::unique_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       auto found = next();
       while (!closed_ && !found) {
-        changed_.wait(lock);
+        changed_.wait(mutex_);
         found = next();
       }
       if (!found) return nullptr;
@@ -243,7 +243,7 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
 
 void RequestQueue::leave(MethodLoad& load) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --load.running;
   }
   if (load.max_running > 0) changed_.notify_one();
@@ -252,7 +252,7 @@ void RequestQueue::leave(MethodLoad& load) {
 void RequestQueue::close() {
   List left;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     for (List& list : waiting_) left.splice(left.end(), list);
     count_ = 0;

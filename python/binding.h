@@ -5,9 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/future.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/status.h"
 
@@ -102,9 +101,9 @@ namespace detail {
 // Threads that finish calls whose wait was interrupted. At its end the process waits for them, with
 // a bound.
 struct Helpers {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int running = 0;
+  Mutex mutex;
+  CondVar changed;
+  int running SLIME_GUARDED_BY(mutex) = 0;
 };
 Helpers& helpers();
 
@@ -122,14 +121,14 @@ auto run_blocking(F fn) -> decltype(fn()) {
   }
   auto outcome = std::make_shared<slime::detail::FutureState<std::unique_ptr<R>>>(nullptr);
   {
-    const std::lock_guard lock(detail::helpers().mutex);
+    const MutexLock lock(detail::helpers().mutex);
     ++detail::helpers().running;
   }
   std::thread([outcome, fn = std::make_unique<F>(std::move(fn))]() mutable {
     outcome->complete(std::make_unique<R>((*fn)()));
     fn.reset();
     outcome.reset();
-    const std::lock_guard lock(detail::helpers().mutex);
+    const MutexLock lock(detail::helpers().mutex);
     --detail::helpers().running;
     detail::helpers().changed.notify_all();
   }).detach();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "python/binding.h"
 
 namespace slime::python {
@@ -29,10 +30,10 @@ class ImmQueue {
   void close();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> items_;
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Item> items_ SLIME_GUARDED_BY(mutex_);
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // _slime.PeerAgent, from which slime.PeerAgent derives. Thread: holds the GIL.

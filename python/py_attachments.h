@@ -1,11 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "python/binding.h"
 #include "python/py_memory.h"
 #include "rpc/attachment.h"
@@ -31,12 +30,12 @@ class ReleaseQueue {
   void close();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<PinnedMemory*> left_;
-  bool waited_for_ = false;
-  bool sleeps_ = false;  // the waiting thread sleeps until there is memory
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<PinnedMemory*> left_ SLIME_GUARDED_BY(mutex_);
+  bool waited_for_ SLIME_GUARDED_BY(mutex_) = false;
+  bool sleeps_ SLIME_GUARDED_BY(mutex_) = false;  // the waiting thread sleeps until there is memory
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // Keeps the memory until the last copy of the result is destroyed, on any thread.

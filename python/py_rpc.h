@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/peer_agent.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "python/binding.h"
 
@@ -39,8 +40,8 @@ class CancelFeed {
 
  private:
   const UniqueFd event_;
-  std::mutex mutex_;
-  std::vector<std::uint64_t> ids_;
+  Mutex mutex_;
+  std::vector<std::uint64_t> ids_ SLIME_GUARDED_BY(mutex_);
 };
 
 // Limit and order of a method's requests.
@@ -91,21 +92,21 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
     TimePoint since;
   };
   using List = std::list<Waiting>;
-  [[nodiscard]] Status refusal(const MethodLoad& load) const;
+  [[nodiscard]] Status refusal(const MethodLoad& load) const SLIME_REQUIRES(mutex_);
   // Removes requests that were cancelled or are past their deadline.
-  List take_dead();
+  List take_dead() SLIME_REQUIRES(mutex_);
   // Returns the first request that may run, by priority; nothing: none.
-  std::optional<std::pair<List*, List::iterator>> next();
+  std::optional<std::pair<List*, List::iterator>> next() SLIME_REQUIRES(mutex_);
   void leave(MethodLoad& load);
 
   const std::shared_ptr<CancelFeed> feed_ = std::make_shared<CancelFeed>();
   const std::size_t limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::array<List, rpc::kPriorities> waiting_;
-  std::size_t count_ = 0;  // of waiting_
-  TimePoint looked_{};     // time of the last search for dead requests
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::array<List, rpc::kPriorities> waiting_ SLIME_GUARDED_BY(mutex_);
+  std::size_t count_ SLIME_GUARDED_BY(mutex_) = 0;  // of waiting_
+  TimePoint looked_ SLIME_GUARDED_BY(mutex_){};     // time of the last search for dead requests
+  bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // A method's description from Python: name, parameters (name, type, optional, rest), result, doc,
