@@ -24,7 +24,7 @@ class Admission {
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
     ~Pass() { leave(); }
-    // Ends the admission early, for a caller that goes on with something long.
+    // Ends the admission before the Pass is destroyed, for a caller whose remaining work is long.
     void leave() {
       if (admission_ != nullptr) std::exchange(admission_, nullptr)->inside_.fetch_sub(1);
     }

@@ -22,8 +22,8 @@ class AgentDriver final : public Driver {
 
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override {
     if (guard_.forked()) return;
-    // With many operations in flight the loop's thread and the waiting thread do more than one
-    // thread alone.
+    // With many operations in flight, the loop's thread and the waiting thread together do more
+    // work than one thread that drives.
     if (loop_->has_thread() && !polled_ &&
         under_way.load(std::memory_order_relaxed) > limits::kHelpOperations)
       sleep();

@@ -70,7 +70,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   bool poll(Nanos budget);
   Status close(Nanos bound);
 
-  // `bound`: how long to wait for the loop; without its answer AgentInfo::loop says so.
+  // `bound`: the longest wait for the loop. If the loop does not answer, AgentInfo::loop has the
+  // reason.
   [[nodiscard]] AgentInfo info(Nanos bound = Nanos::max());
   [[nodiscard]] PeerInfo peer_info(const std::string& peer);
 
@@ -103,7 +104,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::shared_ptr<rpc::Server> server_;
   std::unique_ptr<agent::AgentMemory> memory_;
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
-  // null: handshakes are under the token, or under nothing
+  // null: handshakes use the token, or no secret
   std::shared_ptr<agent::Keyring> keyring_;
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<agent::OperationStarter> starter_;

@@ -86,9 +86,9 @@ struct AgentInfo {
   std::string state;                     // "open", "closed", "forked"; the rest is empty if not open
   std::optional<RegistryInfo> registry;  // also of a closed agent
   rpc::ServerCounters server;
-  Counters device;              // of the adapters, as their drivers name them; include other processes
-  std::string loop;             // why the loop did not answer, and the rest is empty; empty: it answered
-  std::size_t connections = 0;  // open now
+  Counters device;                     // of the adapters, as their drivers name them; include other processes
+  std::string loop;                    // why the loop did not answer; then later fields are empty
+  std::size_t connections = 0;         // open now
   std::uint64_t connections_made = 0;  // usable connections since the start
   std::uint64_t strangers_evicted = 0;
   std::uint64_t receives_given_back = 0;

@@ -89,9 +89,10 @@ inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);
 // kFencedRetry and kFencedBeats heartbeats.
 inline constexpr Nanos kFencedRetry = std::chrono::seconds(10);
 inline constexpr int kFencedBeats = 3;
-// Retries of a handshake that failed because of a key. Each follows a request for newer keys to the
-// registry and a pause, in which the peer may ask, too: none, then kKeyPause, doubled each time.
-// All pauses together are longer than kStrangerPause, during which the peer may not ask.
+// Retries of a handshake that failed because of a key. Before each retry the agent asks the
+// registry for newer keys, then pauses, so that the peer can ask, too. The first pause is zero, the
+// second kKeyPause, each later one twice the pause before. All pauses together are longer than
+// kStrangerPause, the time for which the peer may have to wait before it asks.
 inline constexpr int kKeyRetries = 6;
 inline constexpr Nanos kKeyPause = std::chrono::milliseconds(50);
 // Pause between requests for newer keys that are caused by handshakes of strangers under unknown
@@ -113,25 +114,25 @@ inline constexpr Nanos kLateLoop = std::chrono::milliseconds(100);
 inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
 // ---- servers of a service
-// Between questions for news of a list that calls use: a scope in which much changes is not asked for each
-// change. And until a list that no heartbeat confirms is asked for again; two heartbeats of the longest usual
-// interval.
+// Least time between two requests for a list of servers that calls use, so that a scope with many
+// changes does not cause a request for each; and time after which a list that no heartbeat has
+// confirmed is requested again: two heartbeats of the longest usual interval.
 inline constexpr Nanos kServersPause = std::chrono::milliseconds(500);
 inline constexpr Nanos kServersFresh = std::chrono::seconds(10);
-// Unconfirmed for longer, it is asked for before it is used. Only after a pause in the use: calls keep it
-// fresher.
+// A list that was not confirmed for this time is requested before it is used. That happens only
+// after a pause in the calls: calls keep the list fresher.
 inline constexpr Nanos kServersOld = std::chrono::seconds(30);
 // Keeps servers that a registry does not list after its restart: agents need this time to register
 // again.
 inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
-// How long others are preferred to a server that failed: what its link pauses after some failures. And to
-// one that has too much to do.
+// How long other servers are preferred to a server that failed, or that had too much to do. Equals
+// the pause of a link after some failures.
 inline constexpr Nanos kAvoidServer = std::chrono::seconds(1);
 inline constexpr Nanos kAvoidBusyServer = std::chrono::milliseconds(100);
 // Longest ejection of a server. The first ejection lasts as long as the call that timed out, at
 // least kAvoidServer; each trial call that times out doubles it.
 inline constexpr Nanos kEjectServerMost = std::chrono::seconds(60);
-// Between rounds over all servers of a call that waits for one.
+// Pauses between the rounds over all servers of a call that waits for a server.
 inline constexpr Nanos kServerWaitMin = std::chrono::milliseconds(20);
 inline constexpr Nanos kServerWaitMax = std::chrono::milliseconds(500);
 // Services whose servers an agent remembers while no proxy of them is left.

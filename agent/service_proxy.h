@@ -31,20 +31,22 @@ struct Favorite;
 // This side of a stream with encoded messages, and the method's result.
 using RawStream = std::pair<std::shared_ptr<rpc::StreamEnd>, Future<rpc::Payload>>;
 
-// Which of the peers that serve a service a call goes to.
+// How a proxy chooses the server of a call.
 enum class Balance : std::uint8_t {
-  kRoundRobin,     // one after the other
+  kRoundRobin,     // one server after the other
   kLeastInFlight,  // the server with the fewest calls of this agent in flight; equal ones in turn
-  kSticky,         // the same one until it fails; with a key the one that the key's hash says
+  // the same server until it fails; with a key, the server that the key's hash selects
+  kSticky,
 };
 
-// How often and when a call may be repeated that may have been executed.
+// Limits the attempts of a call that may have been executed.
 struct RetryPolicy {
-  int attempts = 3;  // that may have been executed, the first one included
-  // Before the second one; doubled up to the maximum, each cut by up to half at random.
+  int attempts = 3;  // attempts that may have executed the call, including the first
+  // Pause before the second attempt. Doubled before each further attempt, up to backoff_max; each
+  // pause is shortened by up to half at random.
   Nanos backoff = std::chrono::milliseconds(20);
   Nanos backoff_max = std::chrono::seconds(1);
-  Nanos attempt_timeout{};  // of one attempt; zero: what is left of the call's timeout
+  Nanos attempt_timeout{};  // timeout of one attempt; zero: the rest of the call's timeout
   [[nodiscard]] Status validate() const;
 };
 
@@ -57,7 +59,7 @@ struct ProxyOptions {
   // a call that may have been executed is never repeated.
   bool idempotent = false;
   RetryPolicy retry{};
-  Nanos timeout{};              // of calls that name none; zero: the agent's
+  Nanos timeout{};              // of calls without a timeout of their own; zero: the agent's
   bool wait_for_ready = false;  // calls wait for a server, up to their timeout, instead of failing fast
   [[nodiscard]] Status validate() const;
 };
@@ -110,20 +112,21 @@ class ServiceProxy : private RawServiceProxy {
  public:
   ServiceProxy() = default;
 
-  // As Peer::call: call<int>("add", 1, 2).
+  // Like Peer::call(): call<int>("add", 1, 2).
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... args) const {
     return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)),
                                  rpc::method_label(service_, method));
   }
-  // As Peer::call_bytes.
+  // Like Peer::call_bytes().
   Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
     return call_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
   Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
     return one_way_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
-  // As Peer::one_way: done once it has left to a live server, and never sent twice.
+  // Like Peer::one_way(). Done once the request has left to a live server. Never sends the request
+  // twice.
   template <class... A>
   Future<None> one_way(std::string_view method, const A&... args) const {
     return one_way_attached(method, rpc::encode_attached_arguments(args...));
@@ -138,8 +141,8 @@ class ServiceProxy : private RawServiceProxy {
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
-  // As those of Peer. What a call carries goes to each server that it is tried with, its times are
-  // those of all attempts together, and interceptors see it once.
+  // Like the functions of Peer. Each server that a call is tried with gets the metadata, the timing
+  // covers all attempts together, and interceptors see the call once.
   [[nodiscard]] ServiceProxy with_signature(const rpc::Signature& signature) const;
   [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
                                            rpc::Need need = rpc::Need::kRequired) const;

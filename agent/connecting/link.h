@@ -90,7 +90,7 @@ class Link {
   [[nodiscard]] const ConnectionMachine& machine() const { return machine_; }
   [[nodiscard]] const std::shared_ptr<Session>& session() const { return session_; }
   [[nodiscard]] const std::string& address() const { return address_; }
-  // The peer that answered last; an empty name: none yet.
+  // The peer that answered the last successful handshake; an empty name: none yet.
   [[nodiscard]] const transport::PeerIdentity& identity() const { return identity_; }
   // The current attempt; null: none.
   [[nodiscard]] const transport::Connecting* connecting() const { return attempt_.get(); }

@@ -19,7 +19,7 @@ namespace slime::agent {
 // A call that waits for an answer of the registry, or for a while.
 class Waiting {
  public:
-  // On the loop, when what it waits for is there, or its time is over.
+  // Called on the loop when the awaited answer has come, or the waiting time is over.
   virtual void go_on() noexcept = 0;
 
  protected:
@@ -31,7 +31,7 @@ class Waiting {
 // any, unless a function says otherwise.
 class Discovery : public std::enable_shared_from_this<Discovery> {
  public:
-  // Without a registrar no service has servers. The registrar outlives the questions.
+  // Without a registrar, no service has servers. The registrar must outlive all requests to it.
   explicit Discovery(transport::Loop& loop) : loop_(loop) {}
   void use(Registrar& registrar) { registrar_ = &registrar; }
   [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
