@@ -23,7 +23,7 @@ class CacheService : public std::enable_shared_from_this<CacheService> {
   CacheService(StoreOptions options, bool verify_on_seal, const Clock& clock)
       : clock_(clock), verify_on_seal_(verify_on_seal), store_(options) {}
 
-  // Seals that verify read `arena`, which must stay valid until close() has returned.
+  // A seal that verifies reads `arena`, so `arena` must stay valid until close() has returned.
   Status add_methods(rpc::Service& service, Bytes arena);
   void client_gone(std::uint64_t connection);
   StoreStats stats();

@@ -36,7 +36,7 @@ static_assert(sizeof(Extent) == 16);  // part of the wire format
 struct StoreOptions {
   std::uint64_t arena_bytes = 0;
   std::uint64_t slab_bytes = limits::kSlabBytes;  // size of the largest slab
-  // plus a second for each kSlowestBytesPerSecond of the object, as lease_ttl
+  // grows by a second for each kSlowestBytesPerSecond of the object, and so does lease_ttl
   Nanos reservation_ttl = limits::kReservationTtl;
   Nanos lease_ttl = limits::kLeaseTtl;
   std::size_t reservations_per_client = limits::kReservationsPerClient;

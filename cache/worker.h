@@ -15,7 +15,7 @@ namespace slime::cache {
 // A thread that runs tasks one after the other. The thread starts with the first task. Thread: any.
 class Worker {
  public:
-  // Runs with true; with false if the worker ends before the task's turn.
+  // Called with true in its turn, or with false if the worker ends before.
   using Job = UniqueFunction<void(bool run)>;
 
   explicit Worker(std::size_t limit) : limit_(limit) {}
