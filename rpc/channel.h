@@ -129,10 +129,10 @@ class Channel {
   // cancelled first waits for a read in progress. kUnimplemented: the peer knows no attachments.
   // kInvalidArgument: an attachment of the reply does not fit into its destination.
   virtual Ticket call_attached(const CallSpec& spec, AttachedBody request, CallHandler handler) = 0;
-  // Calls a method without a reply. OK when the request has left, and the peer has read lent
-  // attachments, whose memory may change then. A deadline or a cancel ends the call before, as any
-  // call. The owner is told of later failures. `request` has no destinations. The timing of the
-  // context is all network.
+  // Calls a method without a reply. OK when the request has left and the peer has read lent
+  // attachments, whose memory may change then. A deadline or a cancel may end the call earlier,
+  // like any call. The owner is told of later failures. `request` has no destinations. The timing
+  // of the context is all network time.
   virtual Ticket call_one_way(const CallSpec& spec, AttachedBody request, DoneHandler handler) = 0;
   // Calls a streaming method. `stream` (not null, new) is this side's end. The handler gets the
   // method's result, which ends the stream. kUnimplemented, and nothing is sent, if the peer has no

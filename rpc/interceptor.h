@@ -129,7 +129,7 @@ class InterceptedCall {
  public:
   InterceptedCall(const CallNamed& named, const CallSettings* settings,
                   const std::vector<std::shared_ptr<ClientInterceptor>>& common);
-  // One attempt of an intercepted call: has its context, and no interceptors.
+  // Makes one attempt of an intercepted call, with the call's context and without interceptors.
   explicit InterceptedCall(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
   // Returns the error that refuses the call, or OK.
   Status begin(std::span<const Attachment> attachments);

@@ -28,9 +28,9 @@ inline constexpr std::uint64_t kMemoryBytes = std::uint64_t{10} << 30;
 // Time after a call's deadline at which an unread answer is revoked. A caller that runs has given
 // the call up by then.
 inline constexpr Nanos kAnswerGrace = std::chrono::seconds(5);
-// Answers (replies, acknowledgements, releases) of one channel that wait for a credit, for each
-// unanswered request that the peer may have: at most two, and a release for each request of this
-// side. A peer with more takes no answers, and is reset.
+// Most answers (replies, acknowledgements, releases) of one channel that wait for a credit, per
+// unanswered request that the peer may have. A healthy peer causes at most two, and a release for
+// each request of this side. A peer above the limit takes no answers, and is reset.
 inline constexpr std::size_t kAnswersPerRequest = 4;
 // Time in which expel() tells the peer the reason.
 inline constexpr Nanos kExpelBound = std::chrono::milliseconds(250);
@@ -49,11 +49,11 @@ inline constexpr std::size_t kTracestateBytes = 512;
 // Bytes of one read of a pull. Each read has its own deadline, so that large payloads have time,
 // and stuck reads are noticed.
 inline constexpr std::uint64_t kPullBytes = 16 << 20;
-// Reads of one channel in progress. 8 x 16 MiB within 30 s is 4.5 MB/s: slower links are not
-// supported.
+// Most reads of one channel in progress at a time. All of them, 8 x 16 MiB, must end within the 30
+// s of a read, so slower links than 4.5 MB/s are not supported.
 inline constexpr std::size_t kMaxActivePulls = 8;
-// Another read begins only while those in progress have fewer bytes than this: enough for any link,
-// and the bytes are still in the caches when they are used.
+// Another read begins only while the reads in progress have fewer bytes in total: enough to keep
+// any link busy, and few enough to be in the CPU caches when they are used.
 inline constexpr std::uint64_t kActivePullBytes = 32 << 20;
 
 // Defaults of StreamOptions::window and window_bytes.
@@ -81,9 +81,9 @@ inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
 // kept.
 inline constexpr std::size_t kReceivedBlockBytes = 64 * 1024;
 inline constexpr std::uint64_t kReceivedKeptBytes = 64 << 20;
-// Blocks that the peer may map: the largest block (16 MiB hold the loop up for 8 ms), and the most
-// bytes of one connection and of all. A connection keeps its blocks until it ends. Without a block,
-// bytes go into other memory, over shm at a half or a third of the speed.
+// Limits of blocks that the peer may map: bytes of one block (16 MiB hold the loop up for 8 ms), of
+// all blocks of one connection, and of all connections. A connection keeps its blocks until it
+// ends. Bytes without a block go into other memory, over shm at a half or a third of the speed.
 inline constexpr std::uint64_t kReceivedBlockMost = 16 << 20;
 inline constexpr std::uint64_t kReceivedBlocksBytes = 64 << 20;
 inline constexpr std::uint64_t kReceivedBlocksAll = 256 << 20;

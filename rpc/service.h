@@ -222,8 +222,8 @@ class Service {
   // Adds a handler that gets the encoded request, which owns its bytes, and answers at any time.
   // Named parameters have type "any". Without names the method takes any arguments.
   Status add_raw(std::string_view method, RawHandler handler, MethodOptions options = {});
-  // Does so with a full description, whose name is replaced by `method`. A raw description makes a
-  // method of bytes.
+  // Like the function above, with a full description, whose name is replaced by `method`. The
+  // description of a raw method makes a method of bytes.
   Status add_raw(std::string_view method, RawHandler handler, Run run, MethodInfo info);
 
   [[nodiscard]] const std::string& name() const { return name_; }

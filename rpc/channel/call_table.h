@@ -43,7 +43,7 @@ class CallTable {
     PeerMethod* method = nullptr;  // call: receives the peer's number for the method
   };
 
-  // Other parts that take part in the end of a request.
+  // The other parts of the channel that the end of a request concerns.
   class Host {
    public:
     // A receive has ended without a message.

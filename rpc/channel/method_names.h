@@ -24,8 +24,8 @@ struct PeerMethod {
   std::string method;
   std::uint32_t id = 0;
   std::uint64_t signature = 0;  // that its callers expect; 0: any
-  // The method for callers with a signature. Each signature is sent until the peer tells a number
-  // for it.
+  // This method for callers with a signature, one entry for each signature. Requests carry the
+  // signature until the peer has told a number for it.
   std::vector<std::unique_ptr<PeerMethod>> by_signature{};
 };
 
