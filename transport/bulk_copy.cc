@@ -16,20 +16,20 @@
 namespace slime::transport {
 namespace {
 
-constexpr int kCaches = 8;  // that the kernel tells of one core, at most
+constexpr int kCaches = 8;  // most caches of one core that the kernel reports
 
 #if defined(__x86_64__)
 
 constexpr std::size_t kLine = 64;
-// How far ahead of a copy its lines are asked for, in lines: the processor itself stops at the end of each
-// page, and knows nothing of where a block begins.
+// How far ahead of a copy its lines are prefetched, in lines. The processor's own prefetch stops at
+// the end of each page, and does not know where a block begins.
 constexpr std::size_t kAhead = 96;
 static_assert((kAhead + 2) * kLine <= limits::kColdCopyBytes);
 
-// What this thread has stored past the caches is on its way.
+// True while stores of this thread that bypass the caches may not be visible yet.
 thread_local bool on_its_way = false;
 
-// Into the first cache alone: they are used once.
+// Prefetches into the first cache alone, because the lines are used once.
 void ask_for(const std::byte* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_NTA); }
 
 bool has_avx2() {
@@ -37,7 +37,8 @@ bool has_avx2() {
   return has;
 }
 
-// Whole lines, `to` at the beginning of one. Asks for those from `ask` on, where nothing has to be.
+// Copies whole lines; `to` is at the beginning of a line. Prefetches lines from `ask` on, which
+// need not exist.
 __attribute__((target("avx2"))) void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes,
                                                   const std::byte* ask) {
   for (; bytes > 0; to += kLine, from += kLine, ask += kLine, bytes -= kLine) {
@@ -73,8 +74,9 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, c
 
 #endif
 
-// The C library leaves the processor's own way of copying at about the size of its second cache, for one that
-// is slower while the last one holds the bytes: 31 instead of 43 GB/s on a Zen 5.
+// At about the size of the second cache, the C library changes from the processor's own way of
+// copying to one that is slower while the last cache holds the bytes: 31 instead of 43 GB/s on a
+// Zen 5.
 constexpr std::size_t kHotPiece = 256 * 1024;
 
 void copy_hot(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -83,13 +85,14 @@ void copy_hot(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// As much of the last cache as a thread may count on: others have their part, above all the process that
-// reads what was copied. One block of 16 MiB again and again, which with its copy just fits 32 MiB of a
-// Zen 5: 20 GB/s as if it were hot, 26 past the caches; of 8 MiB 29 to 39 and 27; of 10 MiB both alike.
+// The share of the last cache that a thread may count on: others use the rest, above all the
+// process that reads the copied bytes. Measured on a Zen 5 with 32 MiB, copying one block again and
+// again: 16 MiB, which just fits together with its copy: 20 GB/s through the caches, 26 past them;
+// 8 MiB: 29 to 39, and 27; 10 MiB: equal.
 constexpr std::size_t kCacheParts = 8;
 constexpr std::size_t kOurParts = 5;
 
-// Mixed twice: blocks at regular distances shall not meet in few places.
+// Mixes twice, so that blocks at regular distances do not meet in few places.
 std::uint64_t hash_of(std::uint64_t piece) {
   piece *= 0x9e3779b97f4a7c15U;
   piece ^= piece >> 32;
@@ -115,7 +118,8 @@ void bulk_copy_end() {
 
 std::size_t last_level_cache_bytes() {
   static const std::size_t bytes = [] {
-    // What one core reaches: sysconf() may tell the sum over the parts of a whole socket.
+    // Takes the part that one core reaches: sysconf() may report the sum over all parts of a
+    // socket.
     std::size_t most = 0;
     for (int index = 0; index < kCaches; ++index) {
       std::ifstream file(str("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));

@@ -8,7 +8,7 @@
 namespace slime::transport {
 namespace {
 
-// OK, or why the two cannot have this offer.
+// Returns OK, or why the two sides cannot use this offer.
 Status check(std::string_view peer_name, const Offer& offer, std::string_view self_name,
              const Holding* holding) {
   if (holding == nullptr)
@@ -18,7 +18,8 @@ Status check(std::string_view peer_name, const Offer& offer, std::string_view se
                   str("'", self_name, "' has no ", offer.provider, ": ",
                       std::string_view(holding->available.text()).substr(0, limits::kChoiceCauseBytes)));
   const auto check_hints = holding->traits->check_hints;
-  // A side that says nothing was told which provider to use: what is wrong shows when it is tried.
+  // A side without a hint was told which provider to use; a problem shows when the provider is
+  // tried.
   if (check_hints == nullptr || offer.hint.empty() || holding->hint.empty()) return {};
   return check_hints(holding->hint, self_name, offer.hint, peer_name);
 }
@@ -34,7 +35,7 @@ std::string names_of(const List& list) {
   return out.empty() ? "nothing" : out;
 }
 
-// A peer's list can make it long.
+// Cuts a text, because a peer's list can make it long.
 std::string cut(std::string text) {
   if (text.size() > limits::kChoiceReasonBytes) text.resize(limits::kChoiceReasonBytes);
   return text;

@@ -12,15 +12,15 @@
 
 namespace slime::transport {
 
-// One provider that the initiator of a handshake has. The hint is what the acceptor needs to tell
-// whether the two can reach each other over it (Device::hint()), in bytes that only that provider
-// reads; empty: nothing.
+// A provider that the initiator of a handshake offers. `hint` (Device::hint()) tells the acceptor
+// whether the two sides can reach each other over the provider. Only that provider reads the bytes.
+// Empty: no hint is needed.
 struct Offer {
   std::string provider;
   ByteVector hint;
 };
 
-// One provider as the acceptor has it, or why it does not.
+// A provider that the acceptor knows, with the reason in `available` if it cannot be used.
 struct Holding {
   std::string provider;
   ByteVector hint;
@@ -28,17 +28,18 @@ struct Holding {
   const ProviderTraits* traits = &kPlainTraits;  // never null
 };
 
-// Which offer, which holding goes with it, and why: "same host and user", or what was passed over
-// before it.
+// The chosen offer, the acceptor's holding of the same provider, and the reason: "same host and
+// user", or why earlier offers were passed over.
 struct Choice {
   std::size_t offer = 0;
   std::size_t holding = 0;
   std::string reason;
 };
 
-// The first offer that both sides can have. No I/O: the hints say all there is to know, and those
-// of `offers` are a peer's bytes. When there is none: kUnimplemented (no provider in common), or
-// the code of what keeps the last one apart, with the names and the reasons of both sides.
+// Chooses the first offer that both sides can use. No I/O: the hints decide. The hints of `offers`
+// come from the peer and may be any bytes. Errors: kUnimplemented if no provider is in common, else
+// the code of the problem with the last common provider. The text has the names and the reasons of
+// both sides.
 Result<Choice> choose(std::string_view peer_name, std::span<const Offer> offers, std::string_view self_name,
                       std::span<const Holding> holdings);
 

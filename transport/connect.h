@@ -25,39 +25,41 @@ struct PeerIdentity {
   InstanceId instance;
 };
 
-// Which of the sets of keys that follow each other at this side. Counted from the start of this
-// side.
+// Names one of the key sets that this side has had, one after another. Counted from the start of
+// this side.
 struct KeySetVersion {
   std::uint64_t changes = 0;      // sets before this one
-  std::uint64_t revocations = 0;  // changes that left no earlier key
+  std::uint64_t revocations = 0;  // of these changes: those that left no earlier key valid
 };
 
-// What a handshake may use in place of the token.
+// The keys that a handshake uses instead of the token.
 struct HandshakeKeys {
   std::vector<Secret> keys;  // this side proves the first, and accepts any of them from a peer
   KeySetVersion version;
 };
 
-// This side of every handshake it takes part in.
+// Options of this side for all its handshakes.
 struct HandshakeOptions {
   PeerIdentity self;
-  std::string token;       // shared secret; empty: none. Both sides have the same one, or the handshake ends.
-  std::string provider{};  // where one port is given: its provider
+  // shared secret; empty: none. The handshake fails unless both sides have the same
+  std::string token;
+  std::string provider{};  // the provider, for functions that take one port
   Nanos timeout = limits::kHandshakeTimeout;
-  // In place of the token, keys that change: asked anew for each handshake, on the loop. No keys:
-  // as without a token.
+  // Returns the keys to use instead of the token. Called on the loop for each handshake. No keys:
+  // the handshake goes on as without a token.
   std::function<HandshakeKeys()> keys = {};
 };
 
-// One provider that this side knows of: the port to connect over, or why there is none. Borrowed.
+// A provider known to this side: the port to connect over, or the reason why there is none. Borrows
+// the pointers.
 struct Outlet {
   std::string provider;
   Port* port = nullptr;
-  const Device* device = nullptr;                // whose hint the peer gets; null: none
+  const Device* device = nullptr;                // the peer gets its hint; null: no hint
   Status available{};                            // not OK: there is no port
   const ProviderTraits* traits = &kPlainTraits;  // never null
 };
-// In order of preference. Asked anew for each handshake, on the loop.
+// Returns the outlets in order of preference. Called on the loop for each handshake.
 using Outlets = std::function<std::vector<Outlet>()>;
 
 // A finished handshake. The endpoint has no receiver yet.
@@ -67,21 +69,23 @@ struct Connected {
   std::string address;  // the other end of the connection, "127.0.0.1:40112"
   bool initiator = false;
   std::string provider;
-  std::string reason;                      // why that one, for people
-  std::array<std::byte, 32> handshake{};   // random, the same at both ends: which two belong together
-  HandshakeProofs proofs;                  // for further proofs on this connection
-  std::optional<KeySetVersion> key_set{};  // of this side's keys in the handshake; none: it was without keys
+  std::string reason;                     // why this provider was chosen, for people
+  std::array<std::byte, 32> handshake{};  // random id of the handshake, equal at both ends
+  HandshakeProofs proofs;                 // for later proofs on this connection
+  // version of this side's keys in the handshake; none: no keys
+  std::optional<KeySetVersion> key_set{};
 };
 
-// What a listener asks and tells its owner, on the loop.
+// Accepts or refuses the peers of a listener, and gets their connections. Called on the loop.
 class Acceptor {
  public:
-  // A peer proved that it has the token. An error refuses it: code and text travel to the peer.
-  // Must not destroy the listener.
+  // Called when a peer has proved that it has the token or a key. An error refuses the peer, which
+  // gets code and text. Must not destroy the listener.
   virtual Status on_hello(const PeerIdentity& peer) noexcept = 0;
   // May destroy the listener.
   virtual void on_connected(Connected connected) noexcept = 0;
-  // A peer was refused that does not have the token, or any of the keys: it may have a newer one.
+  // Called when a peer was refused because it has neither the token nor any of the keys. The peer
+  // may have a newer key.
   virtual void on_unproved() noexcept {}
 
  protected:
@@ -99,7 +103,7 @@ class Listener {
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Outlets outlets, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);
-  // Over one port, of the provider that the options name.
+  // Like the function above, over one port of the provider that the options name.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Port& port, const std::string& address,
                                                   bool insecure, HandshakeOptions options,
                                                   Acceptor& acceptor);
@@ -109,17 +113,19 @@ class Listener {
   [[nodiscard]] virtual std::uint64_t strangers_evicted() const = 0;
 };
 
-// What both sides had chosen and could not be set up on this side, with whom.
+// A provider that both sides had chosen and that could not be set up on this side, and the peer.
 struct Unreached {
   std::string provider;
   PeerIdentity peer;
 };
 
-// A handshake under way as the initiator; destroying it ends it without a call.
+// A handshake in progress, at the initiator. Destroying it ends the handshake without calling the
+// handler.
 class Connecting {
  public:
   virtual ~Connecting() = default;
-  // After it failed: that was this provider, so another one may do. Null: it was something else.
+  // Call after a failure. Returns the provider whose path failed, so that the caller can try
+  // another provider; null after any other failure.
   [[nodiscard]] virtual const Unreached* unreached() const = 0;
 };
 

@@ -18,8 +18,8 @@
 namespace slime::transport {
 namespace {
 
-// Look up -> connect to one address after the other -> handshake, which makes the endpoint while the peer
-// makes its own. One deadline for all of it.
+// Looks the name up, connects to one address after the other, and runs the handshake, which makes
+// the endpoint while the peer makes its own. One deadline covers all of this.
 class ConnectAttempt final : public Connecting, private FdHandler {
  public:
   ConnectAttempt(Loop& loop, std::vector<Outlet> outlets, std::string address, PeerIdentity expected,
@@ -42,7 +42,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   void start() {
     Status begun = begin();
     if (begun.ok()) return;
-    // Not from inside connect(): a timer, because destroying us cancels it.
+    // Reports the error from a timer, not from inside connect(). Destroying this object cancels the
+    // timer.
     timer_ = loop_.add_timer(loop_.now(), [this, status = std::move(begun)] {
       timer_ = TimerId{};
       end(status);
@@ -94,7 +95,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     try_next();
   }
 
-  // Tries the next address, or ends with what went wrong with the last one.
+  // Tries the next address, or ends with the error of the last one.
   void try_next() {
     for (;;) {
       clear_socket();
@@ -112,7 +113,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     socket_ = std::move(*socket);
     SLIME_TRY(loop_.watch(socket_.get(), EPOLLOUT, *this));
     watched_ = true;
-    // What is left is shared among the addresses that are left, so that one black hole does not take it all.
+    // Divides the time left among the addresses left, so that an address that never answers does
+    // not use up all of it.
     const Nanos left = deadline_ - loop_.now();
     const auto share = static_cast<Nanos::rep>(addresses_.size() - next_ + 1);
     timer_ = loop_.add_timer(deadline_after(loop_.now(), left / share), [this] {
@@ -122,12 +124,13 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     return {};
   }
 
-  // Writable: connected, or not.
+  // Writable means: connected, or failed.
   void on_fd_events(std::uint32_t) noexcept override {
     int error = 0;
     socklen_t length = sizeof error;
     if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-    // Connecting to a free port of our own machine can meet itself, when the kernel picks that same port.
+    // A connection to a free port of this machine can connect to itself, if the kernel picks that
+    // port for it.
     if (error == 0 && is_self_connected()) error = ECONNREFUSED;
     if (error != 0) {
       last_ = unreachable(error);
@@ -170,7 +173,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     if (Status started = io_->start(deadline_); !started.ok()) end(std::move(started));
   }
 
-  // Once before the peer has chosen, and again after it if that was something else.
+  // Called before the peer has chosen, and again if the peer chooses another offer.
   void prepare(Handshake& handshake) {
     const auto choice = handshake.outcome().choice;
     const auto offer = choice ? choice : likely_;
@@ -196,7 +199,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     io_->answered();  // may end, and destroy us
   }
 
-  // A busy listener may have ended the connection to make room for another one, before it heard us.
+  // A busy listener may have ended the connection to make room, before it read our HELLO.
   bool try_again() {
     if (!io_->hung_up() || retries_ == limits::kHandshakeRetries) return false;
     const Nanos pause = limits::kHandshakePause * (std::int64_t{1} << retries_++);
@@ -208,7 +211,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
 
   void on_handshake(Status status) {
     if (!status.ok() && try_again()) return;
-    // Nothing in common: what was not offered belongs to that.
+    // No provider in common: the reasons why others were not offered belong to the text.
     if (status.code() == Code::kUnimplemented)
       status = Status(status.code(), str(status.text(), not_offered_before("")));
     if (!status.ok()) return end(std::move(status));
@@ -224,12 +227,12 @@ class ConnectAttempt final : public Connecting, private FdHandler {
                    reason(outcome), io_->handshake().id(), io_->handshake().proofs(), key_set_}});
   }
 
-  // The peer does not know why something was not offered.
+  // Adds why providers were not offered, which the peer does not know.
   std::string reason(const Handshake::Outcome& outcome) const {
     return str(outcome.reason, not_offered_before(offers_[*outcome.choice].provider));
   }
 
-  // An empty name: all of them.
+  // `provider` empty: all of them.
   std::string not_offered_before(std::string_view provider) const {
     std::string out;
     for (const Outlet& outlet : outlets_) {
@@ -255,7 +258,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     call(std::move(status).with_context(who));
   }
 
-  // The last thing that happens here: the handler may destroy us.
+  // Called last: the handler may destroy this object.
   void call(Result<Connected> result) {
     clear();
     ConnectHandler handler = std::move(handler_);
@@ -291,7 +294,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
   std::unique_ptr<Lookup> lookup_;
   Addresses addresses_;
   std::size_t next_ = 0;
-  int retries_ = 0;  // of handshakes that the peer ended
+  int retries_ = 0;  // retries after the peer ended the handshake
   Status last_;
   UniqueFd socket_;
   bool watched_ = false;

@@ -25,15 +25,16 @@ inline bool copy_is_right(const CopyBlock& copy, Rights need, std::uint64_t endp
 Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                     std::string_view peer_name);
 
-// What every endpoint checks of a block before it posts anything: regions named, of this connection, bounds
-// on both sides, rights. The provider checks that the local region is its own.
+// Checks what every endpoint checks of a copy before it posts: both regions are named, the remote
+// one belongs to this connection, the range is inside both, and the rights suffice. The provider
+// checks that the local region is its own.
 inline Status check_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                          std::string_view peer_name) {
   if (copy_is_right(copy, need, endpoint_id)) return {};
   return explain_copy(copy, need, endpoint_id, peer_name);
 }
 
-// For Endpoint::id().
+// Returns a new value for Endpoint::id().
 std::uint64_t new_endpoint_id();
 
 }  // namespace slime::transport

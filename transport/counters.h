@@ -9,25 +9,27 @@ namespace slime::transport {
 struct EndpointCounters {
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
-  std::uint64_t bytes_sent = 0;      // everything that went out, framing included
-  std::uint64_t bytes_received = 0;  // everything that came in
+  std::uint64_t bytes_sent = 0;      // all sent bytes, framing included
+  std::uint64_t bytes_received = 0;  // all received bytes
   std::uint64_t reads = 0;           // operations, not blocks
   std::uint64_t writes = 0;
   std::uint64_t atomics = 0;
   std::uint64_t notifications_received = 0;
-  std::uint64_t direct_copies = 0;  // of the reads and writes: those that we copied ourselves, past the wire
-  std::uint64_t direct_bytes = 0;   // what they moved; in no other number
-  // Reads of ours and writes of the peer whose bytes the kernel read for us out of the peer's memory.
+  // of the reads and writes: copied by this side itself, beside the wire
+  std::uint64_t direct_copies = 0;
+  std::uint64_t direct_bytes = 0;  // their bytes; counted nowhere else
+  // Reads of this side, and writes of the peer, whose bytes the kernel read from the peer's memory
+  // for this side.
   std::uint64_t fetched_copies = 0;
-  std::uint64_t fetched_bytes = 0;  // in no other number
-  std::uint64_t credit_stalls = 0;  // sends refused for want of a credit
+  std::uint64_t fetched_bytes = 0;  // their bytes; counted nowhere else
+  std::uint64_t credit_stalls = 0;  // sends refused because there was no credit
   std::uint64_t failed_operations = 0;
-  // Of providers that post to a device; zero elsewhere.
+  // Only for providers that post to a device; zero for others.
   std::uint64_t work_requests = 0;
   std::uint64_t doorbells = 0;    // posts, of one work request or a chain
   std::uint64_t completions = 0;  // of our work requests
   std::uint64_t coalesced = 0;    // blocks that joined the work request of the block before
-  // Completions that report an error, and who is to blame for them (transport/verbs/errors.h).
+  // Completions that report an error, by the side that caused it (transport/verbs/errors.h).
   std::uint64_t error_completions = 0;
   std::uint64_t errors_local = 0;
   std::uint64_t errors_remote = 0;
@@ -35,10 +37,11 @@ struct EndpointCounters {
   std::uint64_t errors_peer = 0;
   std::uint64_t errors_device = 0;
   std::uint64_t errors_victim = 0;
-  std::uint64_t receiver_not_ready = 0;  // of errors_peer: no receive was posted there, for all the retries
+  // of errors_peer: the peer had posted no receive during all retries
+  std::uint64_t receiver_not_ready = 0;
 };
 
-// Each of them by name, in that order: for sums, and for people.
+// Name and field of each counter, in the order of the fields: for sums, and for people.
 struct EndpointCounter {
   const char* name;
   std::uint64_t EndpointCounters::*value;
@@ -78,15 +81,16 @@ inline EndpointCounters& operator+=(EndpointCounters& sum, const EndpointCounter
   return sum;
 }
 
-// Of a port since it was opened.
+// Counters of a port since it was opened.
 struct PortCounters {
-  EndpointCounters endpoints;  // of all of them together, those that are gone included
-  // Of providers that share a completion queue and a receive queue; zero elsewhere.
-  std::uint64_t completions = 0;        // receives and what no endpoint knew of included
-  std::uint64_t stale_completions = 0;  // of endpoints that were gone; dropped
+  EndpointCounters endpoints;  // of all endpoints together, including ended ones
+  // Only for providers that share a completion queue and a receive queue; zero for others.
+  // including receives and completions without a known endpoint
+  std::uint64_t completions = 0;
+  std::uint64_t stale_completions = 0;  // of ended endpoints; dropped
   std::uint64_t receives_posted = 0;
   std::uint64_t wakeups = 0;            // completion events
-  std::uint64_t refused_endpoints = 0;  // for want of room in the completion queue
+  std::uint64_t refused_endpoints = 0;  // because the completion queue had no room
 };
 
 inline PortCounters& operator+=(PortCounters& sum, const PortCounters& more) {

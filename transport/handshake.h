@@ -46,7 +46,7 @@ namespace slime::transport {
 
 using HandshakeNonce = std::array<std::byte, 32>;
 
-// Bits that change what follows the handshake. None is in use yet.
+// Bits that change what follows the handshake. No bit is in use yet.
 struct HandshakeFeatures {
   std::uint64_t required = 0;  // the peer must know these
   std::uint64_t optional = 0;  // used if both know them
@@ -68,13 +68,14 @@ static_assert(sizeof(HandshakeOpening) == 56);
 class Handshake {
  public:
   enum class State {
-    kReading,   // wants more bytes
-    kDeciding,  // wants an answer. The initiator: set_up(), await_choice() or refuse(); AUTH is in the
-                // output and the peer has proved nothing yet, or outcome().choice says what was chosen. The
-                // acceptor: accept() or refuse(); the peer has proved its identity
-    kDone,      // outcome() is there
-    kProbed,    // it was a probe, and the answer is in the output
-    kFailed,    // error() says why; the output may hold a refusal
+    kReading,  // wants more bytes
+    // Wants an answer. The initiator: set_up(), await_choice() or refuse(); either AUTH is in the
+    // output and the peer has proved nothing yet, or outcome().choice says what was chosen. The
+    // acceptor: accept() or refuse(); the peer has proved its identity.
+    kDeciding,
+    kDone,    // outcome() is there
+    kProbed,  // it was a probe, and the answer is in the output
+    kFailed,  // error() says why; the output may hold a refusal
   };
   struct Config {
     PeerIdentity self;
@@ -100,34 +101,33 @@ class Handshake {
   static Handshake acceptor(Config config);
 
   [[nodiscard]] State state() const { return state_; }
-  // The most bytes that feed() takes now: never one that belongs to what follows the handshake.
+  // Returns the most bytes that feed() takes now. None of them follows the handshake.
   [[nodiscard]] std::size_t wanted() const;
   void feed(Bytes bytes);
-  // What is to be sent. sent() drops a prefix of it.
+  // Returns the bytes to send. sent() drops a prefix of them.
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
   void sent(std::size_t bytes);
 
-  // In kDeciding only, when outcome() already says which peer the acceptor is and what it offers.
-  // Send output() before the time that making the parameters takes.
+  // In kDeciding only, when outcome() says which peer the acceptor is and what it offers. Send
+  // output() first, because making the parameters takes time.
   //
-  // The initiator: the parameters that it tells for this offer; once an offer was chosen, for that
-  // offer.
+  // The initiator gives its parameters for `offer`; once an offer was chosen, for the chosen one.
   void set_up(std::size_t offer, Bytes parameters);
-  // The initiator, before something was chosen: it tells when it knows.
+  // The initiator, while no offer is chosen: waits for the choice before it sends parameters.
   void await_choice();
-  // The acceptor. A reason that is too long is cut.
+  // The acceptor accepts with this offer. A reason that is too long is cut.
   void accept(std::size_t offer, std::string_view reason, Bytes parameters);
-  void refuse(Status reason);  // the acceptor's code and text travel; an initiator just fails with them
+  void refuse(Status reason);  // an acceptor sends code and text to the peer; an initiator fails with them
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
-  // Of this handshake, the same at both ends: the acceptor's nonce.
+  // Returns the id of this handshake, equal at both ends: the acceptor's nonce.
   [[nodiscard]] const HandshakeNonce& id() const {
     return role() == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
   }
   // In kDone: for further proofs on the connection.
   [[nodiscard]] const HandshakeProofs& proofs() const { return proofs_; }
   [[nodiscard]] const Status& error() const { return error_; }
-  // Whether the peer's MAC was right.
+  // Returns whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }
   // Acceptor: true after the peer's whole HELLO has arrived.
   [[nodiscard]] bool opened() const { return role() == Role::kAcceptor && awaited_ != Awaited::kHello; }
@@ -159,15 +159,15 @@ class Handshake {
   [[nodiscard]] Role role() const { return proofs_.role(); }
   void fail(Code code, std::string text);
 
-  Config config_;             // without what is secret
-  std::vector<Secret> keys_;  // one at least; an empty one: there is no token
+  Config config_;             // without the secrets
+  std::vector<Secret> keys_;  // at least one; an empty key means no token
   PeerIdentity expected_;
   State state_ = State::kReading;
   Awaited awaited_;
-  ByteVector frame_;        // the frame that is coming in
+  ByteVector frame_;        // the incoming frame
   HandshakeProofs proofs_;  // over HELLO, CHALLENGE, AUTH, as far as they went; in kDone over all frames
-  // The initiator's SETUP, the chosen one in the end, and the acceptor's ACCEPT, whole. They cross, so
-  // neither is under the other's MAC.
+  // Whole frames: the initiator's SETUP (the chosen one in the end) and the acceptor's ACCEPT. They
+  // cross, so neither is under the other's MAC.
   ByteVector setup_, accept_;
   ByteVector output_;
   std::size_t output_begin_ = 0;
@@ -175,8 +175,9 @@ class Handshake {
   Outcome outcome_;
   Status error_;
   bool authenticated_ = false;
-  std::optional<std::size_t> set_up_for_;  // the initiator: whose SETUP was sent before the choice was known
-  bool void_setup_ = false;                // the acceptor: a SETUP of another offer has come
+  // the initiator: the offer whose SETUP was sent before the choice was known
+  std::optional<std::size_t> set_up_for_;
+  bool void_setup_ = false;  // the acceptor: a SETUP of another offer has come
 };
 
 }  // namespace slime::transport

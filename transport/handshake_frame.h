@@ -15,7 +15,7 @@ enum class HandshakeFrame : std::uint8_t {
   kAccept = 4,
   kRefuse = 5,
   kSetup = 6,
-  kProof = 7,  // after the handshake, inside of the connection: transport/handshake_proof.h
+  kProof = 7,  // on the connection, after the handshake: transport/handshake_proof.h
 };
 
 // In front of every frame. This struct, and the layout of REFUSE, are the same in every version.

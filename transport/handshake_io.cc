@@ -42,7 +42,8 @@ HandshakeIo::~HandshakeIo() {
 }
 
 Status HandshakeIo::start(TimePoint deadline, TimePoint first_proof) {
-  // Writable at once: the first event sends what there is to send, so that nothing is called from in here.
+  // The socket is writable at once, so the first event sends the output, and this function calls
+  // nothing.
   awaited_events_ = handshake_.output().empty() ? EPOLLIN : EPOLLOUT;
   SLIME_TRY(loop_.watch(socket_.get(), awaited_events_, *this));
   watched_ = true;
@@ -73,8 +74,8 @@ UniqueFd HandshakeIo::take_socket() {
   return std::move(socket_);
 }
 
-// Reads nothing while the answer is awaited. The kernel reports the end of the connection
-// nevertheless, again and again until the descriptor is unwatched.
+// Reads nothing while the answer is awaited. The kernel still reports the end of the connection,
+// again and again until the descriptor is unwatched.
 void HandshakeIo::on_fd_events(std::uint32_t events) noexcept {
   if (asked_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
     hung_up_ = true;
@@ -114,7 +115,7 @@ void HandshakeIo::pump() {
   }
 }
 
-// False when it has to wait, or is over.
+// Returns false if it has to wait, or has finished.
 bool HandshakeIo::flush() {
   while (!handshake_.output().empty()) {
     const Bytes out = handshake_.output();
@@ -126,7 +127,7 @@ bool HandshakeIo::flush() {
       return false;
     } else if (errno != EINTR) {
       const int error = errno;
-      // A refusal that cannot be sent does not change why.
+      // If a refusal cannot be sent, the reason of the failure stays.
       const bool failed = handshake_.state() == Handshake::State::kFailed;
       hung_up_ = !failed && (error == ECONNRESET || error == EPIPE);
       end(failed ? handshake_.error() : Status(Code::kUnavailable, from_errno("send", error).text()));
@@ -170,7 +171,7 @@ void HandshakeIo::end(Status status) {
   loop_.cancel_timer(timer_);
   if (watched_) loop_.unwatch(socket_.get());
   watched_ = false;
-  // The function may destroy us, and with us its home.
+  // The function may destroy this object, in which it is stored.
   Finish finish = std::move(finish_);
   finish(std::move(status));
 }

@@ -14,8 +14,8 @@ namespace slime::transport {
 // socket and ends everything without a call.
 class HandshakeIo final : private FdHandler {
  public:
-  // Called in kDeciding, from inside an event, when all before it has been handed to the kernel; answers the
-  // handshake, or sees to it that that is done later, through answered().
+  // Called in kDeciding, inside an event, when all earlier output has been handed to the kernel.
+  // Answers the handshake now, or arranges a later answer through answered().
   using Decide = UniqueFunction<void(Handshake&)>;
   // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be taken), else
   // why not. May destroy the HandshakeIo.
@@ -28,13 +28,14 @@ class HandshakeIo final : private FdHandler {
   Status start(TimePoint deadline, TimePoint first_proof = kNever);
 
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
-  // The handshake in kDeciding, for its answer. answered() goes on after it; inside Decide it takes effect
-  // when Decide returns. It may finish, and so destroy this.
+  // Returns the handshake in kDeciding, for an answer. Call answered() after the answer; inside
+  // Decide it takes effect when Decide returns. answered() may finish the handshake, and so destroy
+  // this object.
   [[nodiscard]] Handshake& deciding() { return handshake_; }
   void answered();
   // Returns whether the socket has unread bytes of the peer.
   [[nodiscard]] bool has_unread() const;
-  // Whether the peer ended the connection without a word of why.
+  // Returns whether the peer ended the connection without a reason.
   [[nodiscard]] bool hung_up() const { return hung_up_; }
   UniqueFd take_socket();
 
@@ -57,7 +58,7 @@ class HandshakeIo final : private FdHandler {
   std::uint32_t awaited_events_ = 0;
   bool watched_ = false;
   bool hung_up_ = false;
-  bool asked_ = false;  // Decide was called for the state that the handshake is in
+  bool asked_ = false;  // Decide was called for the handshake's current state
   bool asking_ = false;
 };
 

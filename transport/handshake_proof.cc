@@ -24,7 +24,8 @@ HandshakeHeader proof_header() {
 }  // namespace
 
 bool HandshakeProofs::fits(const Secret& key, Bytes frame) const {
-  if (frame.size() < sizeof(HandshakeHeader) + kProofBytes) return false;  // no MAC reaches into the header
+  // the MAC must lie behind the header
+  if (frame.size() < sizeof(HandshakeHeader) + kProofBytes) return false;
   const HandshakeRole peer =
       self_ == HandshakeRole::kInitiator ? HandshakeRole::kAcceptor : HandshakeRole::kInitiator;
   const HandshakeMac right = mac(key, peer, frame.first(frame.size() - kProofBytes));

@@ -36,14 +36,15 @@ class HandshakeProofs {
   ByteVector shared_;
 };
 
-// Body of the frame PROOF: on a connection that is there, its sender proves that it has one more key.
+// Body of the frame PROOF, by which its sender proves, on an open connection, that it has one more
+// key.
 struct KeyProof {
   std::uint64_t key = 0;     // id of the key, which nanoctrl gave it
-  std::uint64_t number = 0;  // of the proofs of this sender on this connection: 1, 2, 3, ...
+  std::uint64_t number = 0;  // counts this sender's proofs on this connection: 1, 2, 3, ...
 };
 static_assert(sizeof(KeyProof) == 16);
 
-// The whole frame, with the MAC.
+// Returns the whole frame, with its MAC.
 ByteVector encode_key_proof(const HandshakeProofs& proofs, const Secret& key, KeyProof proof);
 // Returns what the frame says. Does not look at the MAC: see HandshakeProofs::fits(). kCorrupt.
 Result<KeyProof> decode_key_proof(Bytes frame);

@@ -13,16 +13,16 @@ struct HugePages {
   std::size_t page_bytes = 0;  // 0: this kernel has none
   std::uint64_t total = 0;
   std::uint64_t free = 0;
-  std::uint64_t reserved = 0;  // of the free ones: promised to mappings that have not touched them
+  std::uint64_t reserved = 0;  // of the free pages: promised to mappings that have not touched them
 
   [[nodiscard]] std::uint64_t available() const { return free > reserved ? free - reserved : 0; }
 };
 
-// Zeros for what is not told, or is no number.
+// Returns zeros for values that are missing or are not numbers.
 HugePages parse_huge_pages(std::istream& meminfo);
 HugePages read_huge_pages();
 
-// Why memory of so many bytes cannot be had from the pool, with what to do about it.
+// Returns an error that says why the pool cannot give this many bytes, and what to do about it.
 Status no_huge_pages(const HugePages& pool, std::size_t bytes);
 
 }  // namespace slime::transport

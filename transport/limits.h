@@ -17,20 +17,21 @@ using slime::limits::kTokenBytes;
 // How long a loop spins. Longer than a loopback round trip (about 10 us), far shorter than a
 // scheduler slice, because machines with two cores are common.
 inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
-// How long a loop spins that its callers drive, while answers come at such a pace: these callers
-// only wait. Longer than a round trip between two processes that sleep and are woken, also on a
-// slow machine; otherwise they would never stop sleeping.
+// How long a loop without a thread spins while answers come at that pace: its callers do nothing
+// but wait. Longer than a round trip between two processes that sleep and are woken, also on a slow
+// machine; otherwise the callers would always sleep.
 inline constexpr Nanos kCallerSpin = std::chrono::milliseconds(1);
 // How often a loop polls before it looks at the descriptors.
 inline constexpr int kLoopPolls = 64;
 // A loop whose pollers have work looks at the descriptors after so many turns, or so much time.
 inline constexpr int kLoopTurnsWithoutFds = 64;
 inline constexpr Nanos kLoopFdsEvery = std::chrono::microseconds(200);
-// The same time while descriptors had events a moment ago, and how long ago: an agent has peers over
-// shm and over tcp.
+// The same time for a loop whose descriptors had events within the second value: an agent may have
+// peers over shm and over tcp.
 inline constexpr Nanos kLoopFdsOften = std::chrono::microseconds(2);
 inline constexpr Nanos kLoopFdsRecent = std::chrono::milliseconds(2);
-// A caller that waits takes a whole turn after so many turns, and otherwise looks at the pollers alone.
+// A caller that waits runs a whole turn once in this many turns; in the other turns it looks at the
+// pollers alone.
 inline constexpr unsigned kLoopLooks = 8;
 // A thread that has spun this long without work yields its processor before each further turn.
 // Longer than a running peer takes to answer. Otherwise the awaited process may have no processor,
@@ -56,8 +57,8 @@ inline constexpr int kLoopHandOverYields = 16;
 inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
 // Rounds of deferred work that a caller runs before it leaves the rest to the thread.
 inline constexpr int kLoopLastTurns = 4;
-// How long the thread pauses after it found a caller driving. The second is for loops whose
-// callers poll: they are back before it ends.
+// How long the thread pauses after it found a caller driving. The second value is for loops whose
+// callers poll: such a caller is back before the pause ends.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
@@ -140,8 +141,8 @@ inline constexpr std::size_t kFetchBlocks = 256;
 // The most bytes that a peer may be asked to read and has not reported as read: messages wait
 // behind them.
 inline constexpr std::uint64_t kFetchAhead = 1024 * 1024;
-// The asking side is told after so many of these bytes, so that it asks for others before the rest
-// is read.
+// After this many read bytes the reader tells the asking side, so that the asking side asks for
+// more before the rest is read.
 inline constexpr std::uint64_t kFetchTold = kFetchAhead / 2;
 // Writes of fewer bytes, or of shorter blocks, carry their bytes: for each piece of memory the
 // kernel looks up a page, which takes longer than copying 1 KiB twice (measured: 4 KiB takes as
@@ -151,14 +152,14 @@ inline constexpr std::uint64_t kFetchLeastBlock = 4 * 1024;
 // How long an owner on the loop waits for a copy of a peer to end before it moves its memory: many
 // steps, but too short for others on the loop to notice.
 inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);
-// How often the owner looks meanwhile.
+// Interval at which that owner checks whether the copy has ended.
 inline constexpr Nanos kLoanLook = std::chrono::microseconds(50);
-// How often it looks at last, when the end of a connection waits for a peer that does not run.
+// The longest interval of these checks, for a connection that ends while its peer does not run.
 inline constexpr Nanos kLoanLookMost = std::chrono::milliseconds(20);
-// The shortest block that is copied past the caches. In a shorter block, the first lines, which
-// the copy has to wait for, are too large a part.
+// The shortest block that is copied past the caches. In a shorter block, the first lines, which the
+// copy has to wait for, are too large a part.
 inline constexpr std::size_t kColdCopyBytes = 16 * 1024;
-// The bytes that are prefetched of a shorter block that is copied next.
+// Bytes of a shorter block that are prefetched before it is copied next.
 inline constexpr std::size_t kAskedBytes = 4 * 64;
 // The size of the last level cache, if the kernel does not say.
 inline constexpr std::size_t kUsualCacheBytes = 32 * 1024 * 1024;
@@ -172,7 +173,7 @@ inline constexpr std::size_t kProviderNameBytes = 32;
 inline constexpr std::size_t kProviderParameterBytes = 1024;
 // The most providers that an initiator offers.
 inline constexpr std::size_t kOffers = 8;
-// The most bytes that it tells of each, so that the acceptor can choose.
+// Most bytes of the hint of one offer (Device::hint()).
 inline constexpr std::size_t kHintBytes = 64;
 // Keys that an acceptor accepts at a time: the previous, the current and the next one. Each costs
 // a MAC for every peer that connects.
@@ -192,8 +193,8 @@ inline constexpr std::size_t kPendingHandshakes = 256;
 // waits 200 ms, pass a backlog of 1,000 strangers. The second allows for a long round trip.
 inline constexpr Nanos kSilentLeastTime = std::chrono::milliseconds(20);
 inline constexpr Nanos kAnswerLeastTime = std::chrono::milliseconds(200);
-// How often a handshake is begun again that the peer ended without an answer, and the pause before
-// the first time, which doubles.
+// Retries of a handshake that the peer ended without an answer, and the pause before the first
+// retry. Each later pause is twice the one before.
 inline constexpr int kHandshakeRetries = 3;
 inline constexpr Nanos kHandshakePause = std::chrono::milliseconds(20);
 // Connections that one turn of the loop accepts, so that a burst of them does not hold up existing
@@ -237,9 +238,8 @@ inline constexpr Nanos kKeepaliveLinger = std::chrono::seconds(2);
 // first-level cache.
 inline constexpr std::uint32_t kRingBytes = 128 * 1024;
 inline constexpr std::uint32_t kRingRecordBytes = 16 * 1024;
-// A ring that nothing went over for so long, or up to twice that, gives its pages back. A window
-// onto a region that its owner has closed, which keeps the memory, is unmapped after at most so
-// long.
+// A ring without traffic gives its pages back after once to twice this time. A window onto a region
+// that its owner has closed keeps the memory, so it is unmapped after at most this time.
 inline constexpr Nanos kRingIdle = std::chrono::seconds(2);
 // The largest ring that a peer may bring.
 inline constexpr std::uint32_t kMaxRingBytes = 16 * 1024 * 1024;
@@ -269,48 +269,54 @@ inline constexpr Nanos kLocalSocketRetry = std::chrono::milliseconds(1);
 // ---- verbs
 // Work requests of one post: one doorbell. Longer chains gain nothing (prior art: 32 reach 10 M/s).
 inline constexpr std::uint32_t kChainRequests = 32;
-// Of a batch, every such request asks for a completion, and the last: the send queue gets its room back in
-// pieces.
+// One in this many work requests of a batch asks for a completion, and so does the last one, so
+// that the send queue gets its room back in pieces.
 inline constexpr std::uint32_t kSignalInterval = 256;
-// Short messages that need no completion of their own go unnoticed for so many.
+// Most short messages in a row that are posted without asking for a completion.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
-// The message queue pair's send queue: one less than a power of two, as Options::send_queue_depth says why.
+// Depth of the send queue of the message queue pair: one less than a power of two;
+// Options::send_queue_depth says why.
 inline constexpr std::uint32_t kMessageDepth = 511;
-// That of the data queue pairs behind the first, which alone takes batches of many work requests: a deep one
-// costs memory, and time at each connection.
+// Depth of the send queue of each data queue pair but the first. Only the first takes batches of
+// many work requests; a deep queue costs memory, and time at each connection.
 inline constexpr std::uint32_t kSideDepth = 511;
-// A work request of so many bytes asks for a completion of its own, by which slow paths show progress.
+// A work request of at least this many bytes asks for a completion, so that slow paths show
+// progress.
 inline constexpr std::uint64_t kSignalBytes = 512 * 1024;
-// What one work request moves at most: others get their turn, and a region can be closed in the middle.
+// Most bytes of one work request, so that other work gets its turn, and a region can be closed in
+// the middle.
 inline constexpr std::uint64_t kWorkRequestBytes = 1024 * 1024;
-// A batch is spread over the data queue pairs from this size on, if its work requests are at least as large
-// as the second number: small ones are bound by their number, which one doorbell for 32 of them serves best.
+// A batch of at least this many bytes is spread over the data queue pairs if its work requests have
+// at least the second number of bytes. The number of small work requests is what limits them; one
+// doorbell for 32 of them serves them best.
 inline constexpr std::uint64_t kStripeBytes = 1024 * 1024;
 inline constexpr std::uint64_t kStripePartBytes = 64 * 1024;
-// Local pieces that one work request gathers or scatters; each takes 16 bytes in every entry of the send
-// queue.
+// Most local pieces that one work request gathers or scatters; each piece takes 16 bytes in every
+// entry of the send queue.
 inline constexpr std::uint32_t kGatherParts = 8;
-// Work requests of all endpoints of a port, and what each of them has for itself: 200 peers reserve 6,400.
+// Work requests of all endpoints of a port, and those that each endpoint has for itself: 200 peers
+// reserve 6,400.
 inline constexpr std::uint32_t kPortWorkRequests = 24 * 1024;
 inline constexpr std::uint32_t kReservedWorkRequests = 32;
 inline constexpr std::uint32_t kMaxPortEndpoints = 4096;
 // Send buffers of a port, for messages that do not go inline: 1,024 x 8 KiB at most, made as they are used.
 inline constexpr std::uint32_t kSendBuffers = 1024;
-// Completions of one poll, and polls of one turn of the loop.
+// Most completions of one poll, and most polls in one turn of the loop.
 inline constexpr int kPollBatch = 32;
 inline constexpr int kPollsPerTurn = 8;
 // Polls with completions that may pass before slots are posted again and sent messages are completed.
 inline constexpr int kPatientPolls = 16;
 // A device that refuses receives is asked again after this long.
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);
-// Queue pairs whose work was not flushed by then are destroyed all the same.
+// Queue pairs whose work was not flushed within this time are destroyed all the same.
 inline constexpr Nanos kFlushBound = std::chrono::seconds(2);
-// Some drivers never say that a queue pair has given back its last receive: the wait for it ends here.
+// Longest wait for the last receive of a queue pair: some drivers never report it.
 inline constexpr Nanos kLastReceiveBound = std::chrono::milliseconds(100);
-// A device that failed for good is opened again after this long, then after twice as long, up to the second.
+// A device that failed for good is opened again after the first value. Each later pause is twice
+// the one before, up to the second value.
 inline constexpr Nanos kReopenFirst = std::chrono::milliseconds(100);
 inline constexpr Nanos kReopenLongest = std::chrono::seconds(10);
-// A peer that said goodbye: how long messages that it sent before may take to come out of our completion
+// After a goodbye of the peer: how long its earlier messages may take to come out of our completion
 // queue.
 inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);
 // An operation that is under way for this long is logged, once, with its state.
@@ -319,8 +325,7 @@ inline constexpr Nanos kStuckAfter = std::chrono::seconds(5);
 // ---- memory on verbs
 // What parts of one registration are a multiple of: one huge page.
 inline constexpr std::uint64_t kRegistrationPart = 2 * 1024 * 1024;
-// A driver that refuses to end a registration because a peer's work still holds it is asked again this often,
-// for so long.
+// Interval, and total time, of the attempts to end a registration that a peer's work still holds.
 inline constexpr Nanos kDeregisterTurn = std::chrono::milliseconds(5);
 inline constexpr Nanos kDeregisterBound = std::chrono::seconds(1);
 

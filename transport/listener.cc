@@ -70,8 +70,8 @@ class TcpListener final : public Listener, private FdHandler {
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        // Out of descriptors or memory. The connection stays in the backlog and the socket readable, so
-        // watching on would spin.
+        // The process is out of descriptors or memory. The connection stays in the backlog and the
+        // socket readable, so watching on would spin.
         return pause(deadline_after(loop_.now(), limits::kAcceptBackoff));
       }
     }
@@ -82,8 +82,8 @@ class TcpListener final : public Listener, private FdHandler {
     return ::poll(&entry, 1, 0) > 0;
   }
 
-  // Drops a connection. False: none may be dropped yet, so accepting pauses until one may, or until
-  // a handshake ends.
+  // Drops a connection. Returns false if no connection may be dropped yet: then accepting pauses
+  // until one may, or until a handshake ends.
   bool make_room() {
     const Strangers::Choice choice = strangers_.choose(loop_.now());
     if (choice.stranger == nullptr) {
@@ -133,7 +133,7 @@ class TcpListener final : public Listener, private FdHandler {
     prepare_next(in);
   }
 
-  // Prepares with the next choice that there is, and answers when that is ready.
+  // Prepares with the next choice, and answers when the parameters are ready.
   void prepare_next(Inbound& in) {
     const Handshake::Outcome& hello = in.io->deciding().outcome();
     for (;;) {
@@ -161,7 +161,8 @@ class TcpListener final : public Listener, private FdHandler {
     in.io->answered();  // may end, and destroy `in`
   }
 
-  // Without room for one more, the chosen provider is as good as not there. False: the handshake is refused.
+  // Without room for one more endpoint, the chosen provider counts as not available. Returns false
+  // if the handshake is refused.
   static bool pass_over(Inbound& in, Status why) {
     if (in.io->handshake().outcome().offers.size() == 1) {
       in.io->deciding().refuse(std::move(why));
@@ -171,7 +172,7 @@ class TcpListener final : public Listener, private FdHandler {
     return true;
   }
 
-  // The last thing that an Inbound does. `this` may be gone afterwards.
+  // The last call for an Inbound. `this` may be destroyed afterwards.
   void finish(Inbound* in, const Status& status) {
     const std::unique_ptr<Inbound> entry = take(find(in->stranger));
     resume();
@@ -180,7 +181,7 @@ class TcpListener final : public Listener, private FdHandler {
     const Handshake::Outcome& outcome = entry->io->handshake().outcome();
     auto endpoint = entry->pending->finish(outcome.parameters, entry->io->take_socket(),
                                            {options_.self.name, outcome.peer.name, false});
-    // Parameters that do not parse: the peer sees the connection end.
+    // If the peer's parameters do not parse, the peer only sees the connection end.
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
                             entry->outlets[entry->choice->holding].provider, outcome.reason,

@@ -116,7 +116,7 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
     }
     const TimePoint now = drives ? steady_now() : steady_clock().now();
     if (now < deadline) {
-      // Short turns, so that other waiting threads get to see that they are done.
+      // Takes short turns, so that other waiting threads can see that their work is done.
       const TimePoint until = std::min(deadline, now + limits::kLoopWaitTurn);
       if (drives)
         turn(until);
@@ -128,8 +128,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   }
 }
 
-// Polls without the clock, the timers and the descriptors, for work that is there already. Only a few
-// times in a row, so that these have their turns.
+// Polls without the clock, the timers and the descriptors, for work that is there already. At most
+// a few times in a row, so that the others get their turns.
 bool Loop::look() {
   if (manual_clock_ || pollers_.empty() || !deferrals_.empty() || ++looks_ % limits::kLoopLooks == 0)
     return false;
@@ -175,8 +175,7 @@ void Loop::stop() {
 
 // ---------------------------------------------------------------------------------------------------- a turn
 
-// Runs what is due. With nothing to do, waits until `block_until` (of the steady clock; zero: not at
-// all).
+// Runs what is due. If nothing is, waits until `block_until` (steady clock; zero: does not wait).
 bool Loop::turn(TimePoint block_until) {
   bool ran = posted_.run();
   ran = deferrals_.run() || ran;
@@ -199,7 +198,7 @@ bool Loop::turn(TimePoint block_until) {
         return true;
       }
     } else if (may_wait) {
-      // While nothing comes, a look at the descriptors in each turn does not pay either.
+      // If nothing comes, a look at the descriptors in each turn does not pay either.
       now_.reset();
       const TimePoint now = steady_now();
       spin_.update(now);

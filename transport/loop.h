@@ -29,12 +29,12 @@ namespace slime::transport {
 struct LoopOptions {
   // With a manual clock the loop never blocks; the owner moves the time.
   const Clock* clock = &steady_clock();
-  // Polls at least `spin` after the last work before it blocks, and up to `max_spin` as long as work
-  // comes at such a pace.
+  // The loop polls for at least `spin` after its last work before it blocks, and up to `max_spin`
+  // while work keeps coming within that time.
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
-  // How long the thread pauses after it found a caller driving. Work that comes once that caller has
-  // left may wait so long.
+  // How long the thread pauses after it found a caller driving. Work that comes after that caller
+  // has left may wait this long.
   Nanos nap = limits::kLoopNap;
 };
 
@@ -74,9 +74,9 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Like wait_until() if the loop has no thread. Else drives the loop while its thread sleeps, for as
   // long as spinning pays, and then calls `sleep`. Callbacks run in the caller meanwhile.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
-  // The drive of a loop whose thread sleeps, or that has none, for one short task in the caller. Polls
-  // nothing, so only callbacks of work that the task has begun run. False while another thread drives
-  // the loop.
+  // Lets the caller drive the loop for one short task, if the loop's thread sleeps or the loop has
+  // none. Polls nothing, so only callbacks of work that the task has begun run. False while another
+  // thread drives the loop.
   class Borrowed {
    public:
     explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}
@@ -119,14 +119,15 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void unwatch(int fd);
   // Runs `deferred` once for each call, in the next turn.
   void defer(Deferred& deferred);
-  // Like defer(), for work that may wait until other work has the loop run, for a second at most.
+  // Like defer(), for work that may wait until the loop runs for other work, or for a second at
+  // most.
   void defer_lazily(Deferred& deferred);
   // Makes work that was deferred lazily run in the next turn.
   void hurry() { deferrals_.hurry(); }
-  // Inside a Borrowed: leaves the deferred work to the thread, because it calls back users. Outside:
-  // does nothing.
+  // Inside a Borrowed: leaves the deferred work to the thread, because that work calls back users.
+  // Outside: does nothing.
   void leave_to_thread() { left_ = borrowed_; }
-  // Forgets `deferred`, whether it is deferred or not.
+  // Forgets `deferred`, if it is deferred.
   void drop_deferred(Deferred& deferred);
   void add_poller(Poller& poller);
   void remove_poller(Poller& poller);

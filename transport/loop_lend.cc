@@ -125,7 +125,8 @@ void Loop::sleep_lent(int timeout_ms) {
     bed_.sleep(timeout_ms);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
-    // The driver has the bed hear of descriptors again, unless its drive ended before it noticed.
+    // The bed may have taken its one event of the descriptors. Then this thread tries again until it
+    // drives, or until the driver has made the bed wait for descriptors again.
     do {
       if (try_drive()) {
         by_thread_ = true;

@@ -22,7 +22,7 @@ EVP_MAC_CTX* looked_up() {
     char digest[] = "SHA256";
     const OSSL_PARAM parameters[] = {::OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
                                      ::OSSL_PARAM_construct_end()};
-    // A build of OpenSSL without SHA-256 is none of ours.
+    // Slime does not support a build of OpenSSL without SHA-256.
     SLIME_CHECK(context != nullptr && ::EVP_MAC_CTX_set_params(context, parameters) == 1);
     return context;
   }();

@@ -27,12 +27,12 @@ inline bool allows(Rights have, Rights need) {
 
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
-// Of what host memory that Slime allocates is made. kHuge: huge pages of the machine's default size, from its
-// pool (vm.nr_hugepages). They are taken, all of them, when the memory is allocated.
+// Pages of the host memory that Slime allocates. kHuge: huge pages of the machine's default size,
+// all taken from the machine's pool (vm.nr_hugepages) when the memory is allocated.
 enum class Pages : std::uint8_t { kDefault, kHuge };
 
-// What a provider packs so that its peers reach a region: keys and addresses of its fabric. Only that
-// provider reads it. A value; a short one allocates nothing.
+// The keys and addresses by which peers reach a region, as its provider packs them. Only that
+// provider reads them. A value; a short one allocates nothing.
 class PackedKey {
  public:
   static constexpr std::size_t kMaxBytes = 1024;
@@ -48,8 +48,9 @@ class PackedKey {
   std::shared_ptr<const ByteVector> long_;
 };
 
-// What the owner of a region tells a peer so that the peer can use it: the wire form of a RemoteRegion. Sent
-// only over an endpoint, never published: whoever holds it can use the region with its rights.
+// What the owner of a region tells a peer so that the peer can use it: the wire form of a
+// RemoteRegion. Sent only over an endpoint, never published: any holder can use the region with its
+// rights.
 struct RegionDescriptor {
   Handle id;
   std::uint64_t length_bytes = 0;
@@ -58,8 +59,8 @@ struct RegionDescriptor {
 
   void encode(ByteWriter& out) const;
   [[nodiscard]] std::size_t encoded_bytes() const { return kHeaderBytes + key.bytes().size(); }
-  // Returns nothing for bytes that are no descriptor: unknown rights, a key that is empty or too long,
-  // generation 0, missing bytes.
+  // Returns nothing for bytes that are not a valid descriptor: unknown rights, a key that is empty
+  // or too long, generation 0, missing bytes.
   static std::optional<RegionDescriptor> decode(ByteReader& in);
   static constexpr std::size_t kHeaderBytes = 8 + 8 + 1 + 2;
 };
@@ -71,8 +72,8 @@ struct RemoteAccess {
   std::shared_ptr<const std::vector<std::uint64_t>> keys{};  // of all parts; null: there is one
 };
 
-// A peer's region as one connection sees it. A value; made by Endpoint::import_region and good for that
-// endpoint only: on any other one operations answer kAborted.
+// A peer's region as one connection sees it. A value; made by Endpoint::import_region and valid for
+// that endpoint only: on any other endpoint operations answer kAborted.
 class RemoteRegion {
  public:
   RemoteRegion() = default;
@@ -96,7 +97,8 @@ class RemoteRegion {
   Rights rights_ = Rights::kLocal;
 };
 
-// kInvalidArgument for memory that no region can be: null, empty, or ending beyond the address space.
+// Returns kInvalidArgument for memory that cannot be a region: null, empty, or ending beyond the
+// address space.
 Status check_range(const void* data, std::size_t bytes);
 
 // A region of memory that is registered with one device. Owns the registration; owns the memory only
@@ -114,13 +116,14 @@ class DeviceRegion {
     // See DeviceRegion::close.
     virtual Status close(Nanos bound) = 0;
     virtual RegionDescriptor describe() const = 0;
-    // OK, or why no connection of the device can use it now.
+    // Returns OK, or why no connection of the device can use the registration now.
     virtual Status registered() const { return {}; }
-    // The memfd behind memory that allocate() made, else -1. Borrowed.
+    // Returns the memfd behind memory that allocate() made, else -1. Borrowed.
     virtual int memory_fd() const { return -1; }
 
-    const void* device = nullptr;  // what it is registered with, as its provider names that
-    RegionUses* uses = nullptr;    // counts the posted operations on it; owned by the provider
+    // the device of the registration; the provider chooses the pointer
+    const void* device = nullptr;
+    RegionUses* uses = nullptr;  // counts the posted operations on it; owned by the provider
     std::byte* data = nullptr;
     std::uint64_t length_bytes = 0;
     Rights rights = Rights::kLocal;

@@ -35,7 +35,7 @@ Keepalive keepalive_for(Nanos outage) {
 
 RetryPolicy retries_for(Nanos outage, int timeout, int retry_count) {
   if (timeout >= 0) return {timeout, retry_count >= 0 ? retry_count : kRetriesMax};
-  // Without a retry no try outlasts an outage; then the one try lasts as long.
+  // Without a retry no try outlasts an outage; then the single try lasts as long as the outage.
   const int most = retry_count >= 0 ? std::max(retry_count, 1) : kRetriesMax;
   RetryPolicy out{1, retry_count};
   while (out.timeout < kTimeoutMax && out.one_try() * most < outage) ++out.timeout;
@@ -55,7 +55,8 @@ Result<Nanos> outage_from_environment() {
   double seconds = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
   const bool number = error == std::errc() && end == value.data() + value.size();
-  // Compared before the conversion, which is undefined for what no Nanos holds; a NaN is in no range.
+  // Compares before the conversion, which is undefined for values that Nanos cannot hold. A NaN is
+  // in no range.
   if (!number || !(seconds >= kSecondsMin && seconds <= kSecondsMax))
     return Status(Code::kInvalidArgument,
                   str(kVariable, " is '", value.substr(0, 100), "', must be ", range(), ", in seconds"));

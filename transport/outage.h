@@ -20,13 +20,14 @@ namespace slime::transport {
 // Shared memory needs none of them: the kernel tells at once that a process of the same host has
 // ended.
 
-// How a TCP connection asks a silent peer for a sign of life while work waits. An outage that
-// begins just before a question costs all questions that fall into it, so there is one more of
-// them than intervals in the outage: the last question comes after it.
+// Keepalive settings of a TCP connection on which work waits. An outage may begin just before a
+// probe, and all probes during the outage are lost. So there is one more probe than the outage has
+// intervals: the last probe leaves after the outage.
 struct Keepalive {
-  int idle_seconds = 0;      // of silence before the first question (TCP_KEEPIDLE)
-  int interval_seconds = 0;  // between questions (TCP_KEEPINTVL), and the longest pause of retransmissions
-  int probes = 0;            // unanswered questions that end the connection (TCP_KEEPCNT)
+  int idle_seconds = 0;  // silence before the first probe (TCP_KEEPIDLE)
+  // between probes (TCP_KEEPINTVL), and the longest pause of retransmissions
+  int interval_seconds = 0;
+  int probes = 0;  // unanswered probes that end the connection (TCP_KEEPCNT)
 
   // Silence that ends the connection; of sent data, too (TCP_USER_TIMEOUT).
   [[nodiscard]] int silent_ms() const { return 1000 * (idle_seconds + interval_seconds * probes); }

@@ -47,13 +47,14 @@ Result<OwnedMemory> OwnedMemory::create(std::size_t bytes, Pages pages) {
   return out;
 }
 
-// The mapping was promised huge pages, but a control group or the process's NUMA nodes may still refuse them,
-// which would show as SIGBUS when they are touched. This says so instead, and takes those that are not there.
+// The mapping was promised huge pages, but a control group or the process's NUMA nodes may still
+// refuse them, which would show as SIGBUS at the first touch. This function reports the refusal
+// instead, and allocates the missing pages.
 Status OwnedMemory::check_filled() const {
   int error = 0;
   do {
     error = fallocate(fd_.get(), 0, 0, static_cast<off_t>(mapped_)) == 0 ? 0 : errno;
-  } while (error == EINTR);  // what it has taken, stays
+  } while (error == EINTR);  // pages that were allocated before the interruption stay
   if (error == 0) return {};
   if (error == ENOSPC || error == ENOMEM) return no_huge_pages(read_huge_pages(), bytes_);
   return from_errno(str("taking ", mapped_, " bytes of huge pages"), error);
@@ -73,7 +74,8 @@ OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
 Status OwnedMemory::part() {
   SLIME_TRY(show_privately());
   for (std::size_t at = 0; at < bytes_; at += page_) {
-    // A store that changes nothing. It is a comparison because compilers take other ones for a load.
+    // A store that changes nothing. It is a compare-and-exchange, because compilers turn other such
+    // stores into a load.
     std::atomic_ref byte(*reinterpret_cast<unsigned char*>(data_ + at));
     unsigned char value = byte.load(std::memory_order_relaxed);
     while (!byte.compare_exchange_weak(value, value)) {
@@ -92,9 +94,9 @@ Status OwnedMemory::show_privately() {
     void* const same = mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
     return same == MAP_FAILED ? failed("a private mapping") : Status();
   }
-  // One of huge pages has to be promised all of them, and where the pool has too few, mmap() has taken the
-  // old mapping away before it says so. So it is made elsewhere, and moved; first to another place, because a
-  // kernel that cannot move it says that too late as well.
+  // A mapping of huge pages must be promised all of them. If the pool has too few, mmap() removes
+  // the old mapping before it fails. So the new mapping is made elsewhere and then moved; first to
+  // another place, because a kernel that cannot move it fails too late as well.
   void* const made = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_.get(), 0);
   if (made == MAP_FAILED) return failed("a private mapping");
   const std::size_t room_bytes = mapped_ + page_;
@@ -113,7 +115,7 @@ Status OwnedMemory::show_privately() {
   if (skip < page_) munmap(begin + mapped_, page_ - skip);
   if (status.ok() && mremap(there, mapped_, mapped_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
     status = failed("moving a mapping home");
-    // For want of the kernel's own memory: what was there must not be missing.
+    // The kernel had no memory for its own tables. The old mapping must not be missing.
     SLIME_CHECK(mmap(data_, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_.get(), 0) == data_);
   }
   if (!status.ok()) munmap(there == MAP_FAILED ? made : there, mapped_);

@@ -14,10 +14,10 @@ namespace slime::transport {
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  // Every page is there already: touching one never fails, here or where the memfd is mapped. Of huge pages
-  // the memfd is a multiple, whatever `bytes` is. kInvalidArgument for no bytes or too many;
-  // kResourceExhausted with what to do where the pool of huge pages has too few, kUnimplemented where the
-  // kernel has none; else by errno.
+  // Makes memory whose pages all exist: touching a page never fails, here or where the memfd is
+  // mapped. With huge pages, the memfd is a multiple of their size, whatever `bytes` is. Errors:
+  // kInvalidArgument for no bytes or too many; kResourceExhausted, with what to do, if the pool has
+  // too few huge pages; kUnimplemented if the kernel has no huge pages; else by errno.
   static Result<OwnedMemory> create(std::size_t bytes, Pages pages = Pages::kDefault);
   OwnedMemory(OwnedMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
@@ -33,13 +33,13 @@ class OwnedMemory {
   [[nodiscard]] int fd() const { return fd_.get(); }  // borrowed; -1 when empty
   explicit operator bool() const { return data_ != nullptr; }
 
-  // Gives it pages of its own at the same address, with the same bytes: what other mappings of the memfd do
-  // reaches it no more, nor does it reach them. By errno; then nothing has changed. Huge pages need as many
-  // again, from the pool, and Linux 5.16.
+  // Gives the memory pages of its own at the same address, with the same bytes. Other mappings of
+  // the memfd then no longer share bytes with it. Errors: by errno; then nothing has changed. Huge
+  // pages need as many pages again from the pool, and Linux 5.16.
   Status part();
   // Unmaps it.
   void reset();
-  // Gives it up for ever without unmapping it: for memory that hardware may still write.
+  // Gives up the memory for ever without unmapping it, because hardware may still write to it.
   void leak();
 
  private:

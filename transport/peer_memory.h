@@ -20,59 +20,65 @@
 
 namespace slime::transport {
 
-// A peer of the same host may copy by itself: it maps memory that Slime allocated, and has the kernel read
-// and write any other by its address, where the kernel lets it. These are the two sides of that, as the
-// software engine sees them; shm/exports.h and shm/windows.h implement them.
+// A peer on the same host may copy without the wire. It maps memory that Slime allocated, and lets
+// the kernel read and write all other memory by its address, if the kernel permits that. This
+// header has both sides as the software engine sees them; shm/exports.h and shm/windows.h implement
+// them.
 //
-// A copy and a revocation meet in two words that both processes map: the copier stores its ticket in
-// `in_use`, then looks whether the owner still shows it; the owner takes it away, then looks at `in_use`. All
-// four are sequentially consistent, so either the copier sees that it must not, or the owner sees that it
-// does. Nobody has to wait for a reader of memory that is not mapped: it looks at the first word again when
-// it has read, and what came too late does not count. For a writer of such memory the owner waits; one that
-// was stopped finds, when it goes on, that the kernel lets none of its bytes pass (shm/gate.h).
+// A copy and a revocation meet in two words that both processes map. The copier stores its ticket
+// in `in_use`, then checks that the owner still shows the ticket in `shown`. The owner takes the
+// ticket out of `shown`, then checks `in_use`. All four accesses are sequentially consistent, so
+// either the copier sees that it must not copy, or the owner sees that a copy is in progress. The
+// owner does not wait for a reader of memory that is not mapped: the reader checks `shown` again
+// after it has read, and drops bytes that came too late. The owner waits for a writer of such
+// memory; if the writer was stopped and goes on later, the kernel lets none of its bytes pass
+// (shm/gate.h).
 
 // ---- the owner's side
 
-// One region shown to one peer. Thread: any.
+// The permission of one peer to copy to or from one region. Thread: any.
 class Loan {
  public:
   Loan() = default;
   Loan(const Loan&) = delete;
   Loan& operator=(const Loan&) = delete;
   virtual ~Loan() = default;
-  // The peer begins no copy any more. Final.
+  // Forbids further copies by the peer. Final.
   virtual void revoke() = 0;
-  // Once revoked: the peer may still be inside of a copy. False is final. Never true of a process that is
-  // gone.
+  // After revoke(): returns whether the peer may still be inside a copy. False is final. Always
+  // false for a process that has ended.
   [[nodiscard]] virtual bool busy() const = 0;
-  // Revoked, and not busy any more.
+  // Returns whether the loan is revoked and not busy any more.
   [[nodiscard]] virtual bool over() const = 0;
-  // Once revoked: the memory has other pages now, so what the peer still does reaches nobody. It is over.
+  // After revoke(): call when the memory has other pages, so that copies of the peer reach nothing.
+  // Ends the loan.
   virtual void let_go() = 0;
 };
 
-// What a peer maps, or reads.
+// Memory that a peer maps, or reads by its address.
 struct Lent {
-  UniqueFd memory;            // opened with no more rights than the region gives; none: to be read
-  std::uint64_t address = 0;  // in this process, of what is to be read
+  // to map, opened with at most the region's rights; none: read by address
+  UniqueFd memory;
+  std::uint64_t address = 0;  // in this process, of memory that is read by address
   std::uint64_t length_bytes = 0;
   Rights rights = Rights::kLocal;
 };
 
-// Who has regions to show. Thread: any.
+// Lends the regions of this side to peers. Thread: any.
 class Lender {
  public:
-  // From here on the region's revocation reaches the loan. kNotFound, kPermissionDenied; kUnimplemented for
-  // memory that the kernel reads for nobody, such as that of a device.
+  // Lends a region. From here on, revoking the region revokes `loan`. Errors: kNotFound;
+  // kPermissionDenied; kUnimplemented for memory that the kernel cannot read for other processes,
+  // such as that of a device.
   virtual Result<Lent> lend(Handle region, std::uint64_t key, std::shared_ptr<Loan> loan) = 0;
 
  protected:
   ~Lender() = default;
 };
 
-// How a peer on the same host may reach a region, by its key, so that whoever asks knows what the answer
-// brings, and asks for none in vain. kMapped: odd keys; kRead, by its address: multiples of 4; kOnce, not
-// worth asking for: the other ones.
+// How a peer on the same host may reach a region. The region's key says so, so that a peer asks
+// only for regions where asking helps. kMapped (odd keys): by mapping. kRead (multiples of 4): by
+// its address. kOnce (other keys): do not ask.
 enum class KeyClass : std::uint8_t { kRead, kMapped, kOnce };
 inline KeyClass class_of(std::uint64_t key) {
   if ((key & 1) != 0) return KeyClass::kMapped;
@@ -88,13 +94,15 @@ inline std::uint64_t make_key(std::uint64_t random, KeyClass kind) {
 
 // A region of the peer, mapped here or read by its address.
 struct PeerWindow {
-  std::byte* data = nullptr;       // null: not mapped
-  std::uint64_t address = 0;       // of what is not mapped: in the peer
-  std::uint64_t length_bytes = 0;  // of what is there: never beyond it, whatever a descriptor says
+  std::byte* data = nullptr;  // null: not mapped
+  std::uint64_t address = 0;  // address in the peer, of memory that is not mapped
+  // of the region; copies never go beyond it, whatever a descriptor says
+  std::uint64_t length_bytes = 0;
   std::uint64_t key = 0;
   Rights rights = Rights::kLocal;
   std::uint64_t ticket = 0;
-  std::uint64_t gate = 0;  // of what is not mapped, in the peer: what writes have to pass; 0: none may
+  // of memory that is not mapped: address in the peer of the gate that writes pass; 0: no writes
+  std::uint64_t gate = 0;
   std::atomic<std::uint64_t>* in_use = nullptr;
   const std::atomic<std::uint64_t>* shown = nullptr;
 
@@ -104,10 +112,10 @@ struct PeerWindow {
            (mapped() || need != Rights::kRemoteWrite || gate != 0);
   }
   [[nodiscard]] bool mapped() const { return data != nullptr; }
-  // Whether an owner that takes the region away waits for the end of such copies.
+  // Returns whether an owner that revokes the region waits for the end of such copies.
   [[nodiscard]] bool waited_for(Rights need) const { return mapped() || need == Rights::kRemoteWrite; }
-  // Until end() the owner waits for us, if it does. False: it has taken the region away. `need`: what the
-  // copies do there.
+  // Begins copies. Until end() the owner waits for us, if waited_for(). Returns false if the owner
+  // has revoked the region. `need`: what the copies do there.
   [[nodiscard]] bool begin(Rights need) const {
     if (!waited_for(need)) return shown->load(std::memory_order_seq_cst) == ticket;
     in_use->store(ticket, std::memory_order_seq_cst);
@@ -115,10 +123,11 @@ struct PeerWindow {
     in_use->store(0, std::memory_order_release);
     return false;
   }
-  // False: it was taken away meanwhile, so what was copied may have gone into memory that is the owner's no
-  // more, or come from it.
+  // Ends copies. Returns false if the owner revoked the region meanwhile: then the bytes may have
+  // come from memory, or gone into memory, that the owner uses for something else.
   [[nodiscard]] bool end(Rights need) const {
-    // What was copied, then the look. Stores that are still on their way would delay it.
+    // Orders the copy before the check. After a read no full fence is needed, which would wait for
+    // stores that are still on their way.
     if (need == Rights::kRemoteRead)
       load_fence();
     else
@@ -129,18 +138,18 @@ struct PeerWindow {
   }
 };
 
-// An address of the peer's: for the kernel, never to be followed here.
+// Converts an address in the peer's process: for system calls, never to be dereferenced here.
 inline std::byte* at_peer(std::uint64_t address) {
   return std::bit_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 
-// Blocks that one call of the kernel's reads out of the peer's memory, or writes there.
+// Blocks that one system call reads from the peer's memory, or writes to it.
 class PeerBlocks {
  public:
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bool full() const { return count_ == limits::kFetchBlocks; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  // Not when it is full.
+  // Must not be called when full.
   void add(std::byte* here, std::uint64_t there, std::uint64_t bytes) {
     std::byte* const from = at_peer(there);
     bytes_ += bytes;
@@ -155,13 +164,15 @@ class PeerBlocks {
   }
   void clear() { bytes_ = count_ = 0; }
 
-  // For whoever makes the call: on both sides there is room for one more entry in front of these, and behind.
+  // For the function that makes the system call: both lists have room for one more entry in front
+  // of these, and one behind.
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] iovec* here() { return here_.data() + 1; }
   [[nodiscard]] iovec* there() { return there_.data() + 1; }
 
  private:
-  // As numbers: the peer's may be anything, null and the end of all addresses included.
+  // Compares the addresses as numbers: an address of the peer may be any value, also null or the
+  // last address.
   static bool ends_at(const iovec& part, const std::byte* next) {
     return std::bit_cast<std::uintptr_t>(part.iov_base) + part.iov_len == std::bit_cast<std::uintptr_t>(next);
   }
@@ -172,7 +183,7 @@ class PeerBlocks {
   std::array<iovec, limits::kFetchBlocks + 2> there_;
 };
 
-// The peer's memory as one connection reaches it beside its wire. Thread: the loop.
+// The peer's memory as one connection reaches it, beside the wire. Thread: the loop.
 class PeerMemory {
  public:
   enum class Way {
@@ -186,23 +197,26 @@ class PeerMemory {
   };
   virtual Reach reach(const RemoteRegion& region) = 0;
 
-  // How it ended. But for kDone, some of the bytes may have come.
+  // How a fetch or a store ended. Except after kDone, only some of the bytes may have been copied.
   enum class Outcome {
     kDone,
-    kFault,   // something is not there, on one of the two sides, or is no memory that the kernel reads
-    kDenied,  // the kernel does not let us, any more
-    kGone,    // the process, or its side of the connection
+    kFault,   // an address on one of the sides is not mapped, or the kernel cannot read its memory
+    kDenied,  // the kernel does not permit the copy (any more)
+    kGone,    // the peer's process, or its side of the connection, has ended
   };
-  // Reads out of the peer's memory, by addresses that it has told. kDone: the peer's connection stood when
-  // the last byte had come, so that nothing which its operations named was given back before.
+  // Reads from the peer's memory, at addresses that the peer has sent. kDone: the peer's connection
+  // was still open when the last byte had come, so the peer had not given back memory that its
+  // operations name.
   virtual Outcome fetch(PeerBlocks& list) = 0;
-  // Writes there, through a window that is held for it. kGone also where the owner has taken it away.
+  // Writes to the peer's memory, through a window that is held for the write. Returns kGone also if
+  // the owner has revoked the region.
   virtual Outcome store(PeerBlocks& list, const PeerWindow& window) = 0;
-  // What both sides found out when they connected: whether we read the peer, and whether it reads us.
+  // What both sides found out when they connected: whether this side can read the peer's memory,
+  // and the peer memory of this side.
   enum class Known { kNo, kYes, kOpen };
   [[nodiscard]] virtual bool fetches() const = 0;
   [[nodiscard]] virtual Known peer_fetches() = 0;  // kOpen: WireHandler::on_peer_memory() follows
-  // From here on no fetch of the peer counts: what it named may be given back.
+  // From now on no fetch of the peer counts: memory that its fetches name may be given back.
   virtual void withdraw() = 0;
 
  protected:

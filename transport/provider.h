@@ -35,17 +35,17 @@ struct Introduction {
   bool initiator = false;
 };
 
-// A connection in the making: what this side tells the peer through the handshake, then what it
-// makes of the answer. Dropping it gives back what it reserved. Thread: the port's loop.
+// A connection that is being made: what this side tells the peer in the handshake, then what it
+// makes of the answer. Dropping this object gives back what it reserved.
 class PendingEndpoint {
  public:
   PendingEndpoint() = default;
   PendingEndpoint(const PendingEndpoint&) = delete;
   PendingEndpoint& operator=(const PendingEndpoint&) = delete;
   virtual ~PendingEndpoint() = default;
-  // Calls `ready` once on the loop when parameters() are there, or with why there can be none:
-  // from inside the call, or later where making them takes an adapter a while. Dropping this takes
-  // the call back; `ready` may do it.
+  // Calls `ready` once on the loop: with OK when parameters() are there, or with the reason why
+  // there can be none. Calls it inside this function, or later if the adapter needs time. Dropping
+  // this object cancels the call; `ready` may drop it.
   virtual void when_ready(UniqueFunction<void(Status)> ready) { ready(Status()); }
   // The provider's parameters (slot size, credits, queue pair addresses, ...): at most 1 KiB.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
@@ -54,7 +54,8 @@ class PendingEndpoint {
   // `peer_parameters` do not parse.
   virtual Result<std::unique_ptr<Endpoint>> finish(Bytes peer_parameters, UniqueFd socket,
                                                    Introduction who) = 0;
-  // After finish() failed: that was the path between the two devices, so another provider may do.
+  // After finish() failed: returns whether the path between the two devices was the reason, so that
+  // another provider may work.
   [[nodiscard]] virtual bool unreached() const { return false; }
 };
 
@@ -73,8 +74,8 @@ class Port {
   [[nodiscard]] virtual PortCounters counters() const = 0;
 };
 
-// What a registration is for. kOnce: one peer reads it one time, so it makes no arrangements for
-// more.
+// Purpose of a registration. kOnce: one peer reads the memory one time, so the provider prepares
+// nothing for further reads.
 enum class Use : std::uint8_t { kLasting, kOnce };
 
 // The registration domain of one fabric in a process. Thread: any. Lifetime: outlives its regions
@@ -90,23 +91,25 @@ class Device {
   virtual Result<DeviceRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                                MemoryKind kind = MemoryKind::kHost,
                                                Use use = Use::kLasting) = 0;
-  // Makes page-aligned zeroed memory in a memfd, all of it there already, and registers it. Of
-  // huge pages kResourceExhausted says how many the pool lacks, and kUnimplemented that the kernel
-  // has none; the last one belongs to the region wholly, whose length is what was asked for.
+  // Makes page-aligned zeroed memory in a memfd, whose pages all exist, and registers it. With huge
+  // pages: kResourceExhausted says how many the pool lacks, kUnimplemented that the kernel has
+  // none. The region has the requested length, and no other region shares its last page.
   virtual Result<DeviceRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                         Pages pages = Pages::kDefault) = 0;
   virtual Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options = {}) = 0;
-  // OK, or why no connection can be made over it now. Devices come back.
+  // Returns OK, or why no connection can be made over the device now. A device may become usable
+  // again.
   [[nodiscard]] virtual Status usable() const { return {}; }
-  // What a peer needs to tell whether it can be reached over this device, as of now: an offer's
-  // hint (transport/choice.h). At most limits::kHintBytes; empty where everybody can be reached.
+  // Returns what a peer needs to tell whether it can reach this device now: an offer's hint
+  // (transport/choice.h). At most limits::kHintBytes; empty if every peer can reach it.
   [[nodiscard]] virtual ByteVector hint() const { return {}; }
-  // Whether registered memory keeps the pages that it had when it was registered. Where it does,
-  // pages that are given back under a registration (MADV_REMOVE, MADV_DONTNEED) are not those that
-  // peers write to and read.
+  // Returns whether registered memory keeps the pages that it had when it was registered. If so,
+  // and if the owner gives pages back during the registration (MADV_REMOVE, MADV_DONTNEED), peers
+  // go on reading and writing the old pages.
   [[nodiscard]] virtual bool pins() const { return false; }
-  // What the adapter itself counts, where there is one and it can be read: those that are not
-  // zero, and those that tell of receivers that were not ready. Reads files, so not for the loop.
+  // Returns the adapter's own counters that are not zero, and those of receivers that were not
+  // ready; empty if there is no adapter or its counters cannot be read. Reads files: not for the
+  // loop.
   [[nodiscard]] virtual std::vector<DeviceCounter> counters() const { return {}; }
 };
 
@@ -143,7 +146,7 @@ class Provider {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Valid for the whole life of the process.
   [[nodiscard]] virtual const ProviderTraits& traits() const { return kPlainTraits; }
-  // Why it cannot work on this machine, or OK.
+  // Returns OK, or why the provider cannot work on this machine.
   [[nodiscard]] virtual Status available() const = 0;
   virtual Result<std::unique_ptr<Device>> open_device() = 0;
 };

@@ -8,8 +8,8 @@
 
 namespace slime::transport {
 
-// A FIFO in one growing ring: once it has its size it never allocates (std::deque does, all the time).
-// References end with the next push_back. Thread: one.
+// A FIFO in one growing ring. Once large enough, it never allocates; std::deque does so all the
+// time. push_back() invalidates references. Thread: one.
 template <class T>
 class Queue {
  public:
@@ -32,7 +32,7 @@ class Queue {
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  // Removes what fn(T&) is true for; the others keep their order.
+  // Removes the elements for which fn(T&) returns true; the others keep their order.
   template <class F>
   void erase_if(F&& fn) {
     for (std::size_t left = size_; left > 0; --left) {

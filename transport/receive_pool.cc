@@ -53,7 +53,8 @@ void ReceivePool::recycle(ReceiveSlot& slot) {
 
 void ReceivePool::release(ReceiveSlot& slot) {
   if (Loop::driven() == home_ && !shut_.load(std::memory_order_acquire)) return recycle(slot);
-  // Once the slot is back, its loop may be done with it, and the port gone, before we are.
+  // Once the slot is back, its loop may end and the port may be destroyed before this function
+  // returns.
   std::shared_ptr<ReceivePool> self;
   std::shared_ptr<Loop> loop;
   {
@@ -65,7 +66,7 @@ void ReceivePool::release(ReceiveSlot& slot) {
     if (!loop_->drives()) {
       self = shared_from_this();
       released_.push_back(&slot);
-      if (released_.size() > 1) return;  // another thread has posted
+      if (released_.size() > 1) return;  // another thread has posted the task
       loop = loop_;
     }
   }

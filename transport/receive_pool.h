@@ -15,7 +15,7 @@ namespace slime::transport {
 
 class ReceivePool;
 
-// Hears that a slot of its account is free again. Thread: the loop.
+// Is told when a slot of its account is free again. Thread: the loop.
 class CreditOwner {
  public:
   virtual void on_slot_free() noexcept = 0;
@@ -24,12 +24,13 @@ class CreditOwner {
   ~CreditOwner() = default;
 };
 
-// What one endpoint has promised to its peer. Lives until the endpoint has closed it and the last of its
-// messages is released; the pool sees to the latter.
+// The slots that one endpoint has promised to its peer. Lives until the endpoint has closed the
+// account and the last of its messages is released; until then the pool keeps it alive.
 struct CreditAccount final : std::enable_shared_from_this<CreditAccount> {
   CreditOwner* owner = nullptr;  // null once the endpoint is gone
-  std::uint32_t promised = 0;    // slots that the peer may fill, or has filled and that are not released
-  std::uint32_t held = 0;        // of these, filled
+  // slots that the peer may fill, and filled ones that are not released
+  std::uint32_t promised = 0;
+  std::uint32_t held = 0;  // of these, filled
 };
 
 // One receive slot. Its memory is the pool's.
@@ -44,7 +45,7 @@ class ReceiveSlot final : public Message::Slot {
   friend class ReceivePool;
   const std::uint32_t index_;
   std::byte* const memory_;
-  CreditAccount* account_ = nullptr;  // both set while it is out, and alive for so long
+  CreditAccount* account_ = nullptr;  // set, and alive, while the slot is handed out
   ReceivePool* pool_ = nullptr;
 };
 
@@ -54,7 +55,7 @@ class ReceiveSlot final : public Message::Slot {
 // release().
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
-  // `floor`: what each account keeps.
+  // `floor`: the slots that each account keeps.
   ReceivePool(std::shared_ptr<Loop> loop, const PortOptions& options, std::uint32_t floor)
       : options_(options),
         floor_(floor),
@@ -66,12 +67,12 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   [[nodiscard]] const PortOptions& options() const { return options_; }
   [[nodiscard]] std::uint32_t unreserved() const { return unreserved_; }
 
-  // Reserves the floor, and promises it; false when the pool cannot.
+  // Reserves and promises the floor. Returns false if the pool has too few slots.
   bool open(CreditAccount& account);
-  // The endpoint (or the attempt to make one) is over; held messages keep their slots.
+  // Call when the endpoint, or the attempt to make one, has ended. Held messages keep their slots.
   void close(CreditAccount& account);
-  // One more promise: the floor is always there, what exceeds it comes out of what is free, and no endpoint
-  // takes more of that than it leaves for others.
+  // Promises one more slot. The slots of the floor are always there. Further slots come from the
+  // free ones, of which each endpoint leaves a share to others.
   bool promise(CreditAccount& account);
   void take_back(CreditAccount& account, std::uint32_t promises);
 
@@ -83,15 +84,15 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
     slot.account_ = &account;
     slot.pool_ = this;
   }
-  // Puts back a slot that was handed out, and whose message is over or never became one.
+  // Puts back a slot that was handed out, when its message has ended or was never made.
   void recycle(ReceiveSlot& slot);
   // Any thread.
   void release(ReceiveSlot& slot);
-  // The port is gone: later releases only free.
+  // Call when the port ends: later releases only free the slots.
   void shut();
 
  protected:
-  // A slot may be filled again.
+  // Takes a slot that may be filled again.
   virtual void put_free(ReceiveSlot& slot) = 0;
 
  private:
@@ -99,7 +100,7 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
 
   const PortOptions options_;
   const std::uint32_t floor_;
-  const Loop* const home_;  // only to be compared
+  const Loop* const home_;  // only for comparison
   std::atomic<bool> shut_{false};
   std::shared_ptr<Loop> loop_ SLIME_GUARDED_BY(mutex_);  // null once shut
   std::uint32_t unreserved_;

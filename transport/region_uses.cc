@@ -24,8 +24,9 @@ void RegionUses::drop_use() {
     SLIME_CHECK(before != 0);
     if (state_.compare_exchange_weak(before, before - 1)) return;
   }
-  // Under the mutex, so that a waiter cannot miss it between its check and its wait, and so that one that saw
-  // the count before the lock was released waits in the destructor.
+  // Takes the mutex, so that a waiter cannot miss the change between its check and its wait, and so
+  // that the destructor, called by a closer that saw the count earlier, waits until the lock is
+  // released.
   const MutexLock lock(mutex_);
   SLIME_CHECK((state_.fetch_sub(1) & ~kRevoked) != 0);
   if (unused()) changed_.notify_all();
@@ -57,7 +58,8 @@ bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops,
       }
       driven = true;
       if (loop->manual_clock()) {
-        // Its time stands still while we wait: what is not due now never will be.
+        // The loop's time stands still while this thread waits: a timer that is not due now never
+        // will be.
         while (!uses.unused() && loop->poll(Nanos::zero())) {
         }
       } else {

@@ -28,7 +28,7 @@ class RegionUses {
   void revoke() { state_.fetch_or(kRevoked); }
   [[nodiscard]] bool revoked() const { return (state_.load() & kRevoked) != 0; }
   [[nodiscard]] bool unused() const { return (state_.load() & ~kRevoked) == 0; }
-  // Only once revoked. False when uses are left at `deadline` of the steady clock.
+  // Call only after revoke(). Returns false if uses are left at `deadline` of the steady clock.
   bool wait_unused(TimePoint deadline);
 
  private:

@@ -53,10 +53,11 @@ class Resolver {
   const std::shared_ptr<Shared> shared_;
 };
 
-// getaddrinfo(), which blocks. kUnavailable with the reason: names come and go.
+// Calls getaddrinfo(), which blocks. Returns kUnavailable with the reason: names come and go.
 Result<Addresses> look_up(const Address& address);
 
-// The process's own, over look_up(). Lives as long as the process, since lookups may.
+// Returns the resolver of the process, over look_up(). Lives as long as the process, because
+// look-ups may.
 Resolver& system_resolver();
 
 }  // namespace slime::transport

@@ -12,7 +12,7 @@
 
 namespace slime::transport {
 
-// Which of its bounds a one-sided operation has passed.
+// The bound that a one-sided operation has passed.
 enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 
 // When a posted one-sided operation ends although its transfer is not over. `progress` is when its connection
@@ -20,12 +20,13 @@ enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 struct TimeBounds {
   static TimeBounds of(const Operation& operation, TimePoint now);
 
-  // The next time at which the operation may be overdue; later if there is progress until then.
+  // Returns the next time at which the operation may be overdue; later if there is progress until
+  // then.
   [[nodiscard]] TimePoint due(TimePoint progress) const {
     if (stall <= Nanos::zero()) return deadline;
     return std::min(deadline, deadline_after(std::max(posted_at, progress), stall));
   }
-  // When to look for progress, and for overdue operations, again.
+  // Returns when to look for progress and for overdue operations again.
   [[nodiscard]] TimePoint next_look(TimePoint now, TimePoint progress) const {
     const TimePoint by = due(progress);
     return stall <= Nanos::zero() ? by : std::min(by, deadline_after(now, stall / kLooksPerStall));
@@ -35,8 +36,8 @@ struct TimeBounds {
     return due(progress) <= now ? Overdue::kStall : Overdue::kNo;
   }
 
-  // What an operation ends with for the bound that it has `passed`: one that has not started, and one that
-  // had its connection reset; and what the connection ends with.
+  // Return the errors for the bound that was `passed`: of an operation that has not started, of an
+  // operation whose connection was reset, and of that connection.
   [[nodiscard]] Status not_started(std::string_view peer) const;
   [[nodiscard]] Status not_ended(std::string_view peer) const;
   [[nodiscard]] Status reset_reason(std::string_view peer) const;
@@ -52,7 +53,7 @@ struct TimeBounds {
   Overdue passed = Overdue::kNo;
 };
 
-// Returns when a message must be with the wire or the device that is posted now.
+// Returns the time by which a message that is posted now must be with the wire or the device.
 inline TimePoint message_deadline(const Operation& operation, TimePoint now) {
   return operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
 }

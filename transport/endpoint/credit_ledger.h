@@ -11,7 +11,7 @@
 namespace slime::transport {
 
 // Counts the credits that the peer gave: how many messages and notifications this side may still
-// send. Counts only; the endpoint sends and hears what changes them. Thread: the loop.
+// send. Counts only; the endpoint sends and receives. Thread: the loop.
 class SendCredits {
  public:
   enum class Raise { kOld, kRaised, kTooMany };
@@ -36,7 +36,7 @@ class SendCredits {
 
   // Notes that a post was refused because no more than `reserve` credits were free.
   void want(std::uint64_t reserve) { wanted_ = wanted_ == 0 ? reserve + 1 : std::min(wanted_, reserve + 1); }
-  // Fewest free credits with which a refused post would pass; 0: no post was refused.
+  // Fewest free credits with which the refused posts would pass; 0: no post was refused.
   [[nodiscard]] std::uint64_t wanted() const { return wanted_; }
   // Returns whether a refused post would pass now.
   [[nodiscard]] bool wanted_are_free() const { return wanted_ > 0 && free() >= wanted_; }
@@ -67,8 +67,8 @@ class SendCredits {
 // pool. Counts only; the endpoint sends the grants. Thread: the loop.
 class ReceiveCredits {
  public:
-  // `account` is open, and what it has promised is granted and announced, but for `own_slots`: slots
-  // that the endpoint keeps for frames of its own.
+  // `account` is open. Its promised slots count as granted and announced, except `own_slots`, which
+  // the endpoint keeps for frames of its own.
   ReceiveCredits(ReceivePool& pool, std::shared_ptr<CreditAccount> account, std::uint32_t own_slots);
 
   [[nodiscard]] CreditAccount& account() const { return *account_; }
@@ -88,15 +88,16 @@ class ReceiveCredits {
   // Counts all granted credits as told to the peer; returns them.
   std::uint64_t announce() { return announced_ = granted_; }
 
-  // Counts a message or notification of the peer. False: the peer had no credit for it.
+  // Counts a message or notification of the peer. Returns false if the peer had no credit for it.
   bool receive() {
     if (received_ >= announced_) return false;
     ++received_;
     return true;
   }
-  // Takes back `count` credits that the peer will not use. False: the peer did not have so many.
+  // Takes back `count` credits that the peer will not use. Returns false if the peer did not have
+  // so many.
   bool take_returned(std::uint64_t count);
-  // Doubles what the peer shall have, up to max_credits: the peer was starved.
+  // Doubles the peer's target, up to max_credits, because the peer was starved.
   void grow() { target_ = std::min(pool_.options().max_credits, target_ * 2); }
   // Promises credits up to the target besides the held ones, at most max_credits in all, while slots
   // are free.
@@ -109,14 +110,14 @@ class ReceiveCredits {
   }
   // Takes back the credits of notifications that were held, at most `count`.
   void release(std::uint32_t count);
-  // Frame the call of the receiver for a notification. end_notification() takes the credit back,
-  // unless hold() was called between the two.
+  // Enclose the receiver's call for a notification. end_notification() takes the credit back,
+  // unless hold() was called in between.
   void begin_notification() { holds_ = false; }
   void end_notification() {
     if (!holds_ && !ended_) take_back(1);
   }
-  // The end of the endpoint takes back all that was promised: notifications give nothing back after
-  // it.
+  // Call at the end of the endpoint, which takes back all promises: later notifications return no
+  // credit.
   void end() { ended_ = true; }
   // Takes back the slot of a credit that brought no message.
   void take_back(std::uint32_t count) { pool_.take_back(*account_, count); }
@@ -128,10 +129,10 @@ class ReceiveCredits {
   std::uint64_t granted_;
   std::uint64_t announced_;
   std::uint64_t received_ = 0;
-  std::uint32_t held_ = 0;  // credits of notifications that the receiver has not dealt with
+  std::uint32_t held_ = 0;  // credits of notifications that the receiver has not handled
   bool holds_ = false;      // hold() was called in the current notification
   bool ended_ = false;
-  std::uint32_t target_;  // promises that this side wants to have out
+  std::uint32_t target_;  // credits that this side wants the peer to have
 };
 
 }  // namespace slime::transport

@@ -13,7 +13,7 @@ namespace slime::transport {
 // came before there was a receiver. Thread: the loop.
 class Inbox {
  public:
-  // `credits`: those of the notifications.
+  // `credits`: the credits of the notifications.
   explicit Inbox(ReceiveCredits& credits) : credits_(credits) {}
 
   void set_receiver(Receiver& receiver) {

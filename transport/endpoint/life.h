@@ -11,8 +11,8 @@
 
 namespace slime::transport {
 
-// Says where an endpoint is between its connection and its end. The first error sticks. An endpoint
-// that broke ends in a later turn, when nothing of its operations is left with the wire or device.
+// Holds the state of an endpoint from connecting to ended. The first error sticks. A broken
+// endpoint ends in a later turn, when the wire or device has nothing left of its operations.
 // Thread: the loop.
 class EndpointLife {
  public:
@@ -31,22 +31,23 @@ class EndpointLife {
   void opened() {
     if (state_ == State::kConnecting) state_ = State::kOpen;
   }
-  // Takes no posts from here on; what was taken has until `by`. False: it closes or broke before.
+  // Takes no posts from here on; accepted posts have until `by`. Returns false if the endpoint
+  // closes or broke before.
   bool close(TimePoint by);
-  // False: it broke before. After close() the reason is not an error.
+  // Returns false if the endpoint broke before. After close() the reason is not an error.
   bool break_with(Status reason);
-  // What the operations in flight complete with, if that is not the reason of the break.
+  // Sets the status of the operations in flight, if it differs from the reason of the break.
   void leave(Status leftover) { leftover_ = std::move(leftover); }
   void end() { state_ = State::kEnded; }
 
-  // Returns true the first time: the receiver is to be told.
+  // Returns true the first time: then the receiver must be told.
   bool tell_closed() { return !std::exchange(told_closed_, true); }
   [[nodiscard]] bool told_closed() const { return told_closed_; }
 
   [[nodiscard]] TimePoint close_by() const { return close_by_; }
   // Returns the first error. OK while healthy, and when this side closed.
   [[nodiscard]] const Status& error() const { return error_; }
-  // Returns what operations that did not happen complete with; OK where all of them did.
+  // Returns the status for operations that did not happen; OK if all of them did.
   [[nodiscard]] const Status& leftover() const { return leftover_; }
 
  private:
@@ -58,7 +59,7 @@ class EndpointLife {
   Status leftover_;
 };
 
-// One timer for all that an endpoint waits for. It never fires late, sometimes early. Thread: the
+// One timer for everything that an endpoint waits for. It may fire early, never late. Thread: the
 // loop.
 class EndpointTimer {
  public:
@@ -88,22 +89,22 @@ class EndpointTimer {
   TimePoint due_ = kNever;
 };
 
-// Finds the one-sided operations that have passed a bound of theirs. Thread: the loop.
+// Finds the one-sided operations that have passed one of their bounds. Thread: the loop.
 class StallWatch {
  public:
-  // What has passed a bound: `reset` if the peer or the device knows of one of them, as nothing but
-  // a reset gives its memory back; else the operations that can end by themselves.
+  // Operations that have passed a bound. `reset`: the peer or the device knows of one of them, so
+  // only a reset gives its memory back; otherwise, the operations that can end by themselves.
   struct Late {
     const TimeBounds* reset = nullptr;
     std::vector<Handle> not_started;
   };
 
-  // When the connection last moved bytes of one-sided operations.
+  // Returns when the connection last moved bytes of one-sided operations.
   [[nodiscard]] TimePoint last_progress() const { return last_progress_; }
   void note_progress(TimePoint now) { last_progress_ = now; }
 
-  // Excuses a pause of this process, or of the machine with all that the path to the peer needs:
-  // that is no stall.
+  // Excuses a pause of this process, or of a machine on the path to the peer: a pause is not a
+  // stall.
   template <class Record>
   void excuse(SlotMap<Record>& operations, Nanos pause, TimePoint now) {
     if (pause == Nanos::zero()) return;
@@ -111,10 +112,10 @@ class StallWatch {
     operations.for_each([=](Handle, Record& operation) { operation.bounds.excuse(pause, now); });
   }
 
-  // Looks for late operations and sets what they have `passed`; calls on_time(operation) for the
-  // others. `next` becomes the time of the next look if that is earlier. Timers run before the wire
-  // or the completion queue is looked at, which after a pause may have what shows progress: so a
-  // stall counts only once it is found again in the turn after that.
+  // Finds late operations and sets which bound they have `passed`; calls on_time(operation) for the
+  // others. Moves `next` forward to the time of the next look. Timers run before the wire or the
+  // completion queue is read, and after a pause these may show progress. So a stall counts only if
+  // it is found again in the next turn.
   template <class Record, class OnTime>
   Late look(SlotMap<Record>& operations, TimePoint now, TimePoint& next, OnTime on_time) {
     const bool looked = std::exchange(suspected_, false);

@@ -10,11 +10,11 @@
 
 namespace slime::transport {
 
-// Checks what a post names before anything is posted, and words the refusals of an endpoint.
-// Thread: the loop.
+// Checks the arguments of a post before anything is posted, and writes the error texts of an
+// endpoint. Thread: the loop.
 class PostChecks {
  public:
-  // `device`: what local regions must be registered with. Borrows `peer_name`.
+  // `device`: local regions must be registered with it. Borrows `peer_name`.
   PostChecks(const void* device, std::uint64_t endpoint_id, std::string_view peer_name)
       : device_(device), endpoint_id_(endpoint_id), peer_name_(peer_name) {}
 
@@ -22,25 +22,26 @@ class PostChecks {
   // within the bounds of both, and the peer allows `need`.
   [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const;
 
-  // Count the use of the copies' local regions by one operation. A run of copies with one region
-  // counts once: batches mostly name few regions. add_uses() is false once a region was closed.
+  // Count the use of the copies' local regions by one operation. Consecutive copies with one region
+  // count once, because most batches name few regions. add_uses() returns false if a region is
+  // closed.
   static bool add_uses(std::span<const CopyBlock> copies);
   static void drop_uses(std::span<const CopyBlock> copies);
-  // Returns whether a copy uses the region whose uses these are.
+  // Returns whether one of the copies uses the region to which `uses` belongs.
   static bool use(std::span<const CopyBlock> copies, const RegionUses* uses);
 
-  // Binds a region of the peer to this endpoint. `access`: its key as the provider has unpacked it;
-  // nothing for a key that is not of this provider, which is refused.
+  // Binds a region of the peer to this endpoint. `access`: the key as the provider has unpacked it;
+  // nothing for a key of another provider, which is refused.
   [[nodiscard]] Result<RemoteRegion> import(const RegionDescriptor& descriptor,
                                             std::optional<RemoteAccess> access) const;
 
-  // What posts are refused with.
+  // Return the errors with which posts are refused.
   [[nodiscard]] Status too_long(std::uint64_t bytes, std::uint32_t most) const;
   [[nodiscard]] Status closed_here() const;
   [[nodiscard]] Status too_many() const;
   [[nodiscard]] Status no_credit() const;
   [[nodiscard]] static Status region_closed();
-  // What operations end with that a close cut short.
+  // Returns the error of operations that a close has cut off.
   [[nodiscard]] Status cut_by_close() const;
 
  private:

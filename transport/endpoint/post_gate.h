@@ -10,28 +10,28 @@
 
 namespace slime::transport {
 
-// Takes or refuses the posts of an endpoint, and remembers that it refused some: the receiver then
-// hears once they may be tried again. Thread: the loop.
+// Accepts or refuses the posts of an endpoint, and remembers refusals, so that the receiver learns
+// when to try again. Thread: the loop.
 class PostGate {
  public:
   // Borrows all three.
   PostGate(const PostChecks& checks, const EndpointLife& life, SendCredits& credits)
       : checks_(checks), life_(life), credits_(credits) {}
 
-  // Returns why an endpoint with so many operations in flight takes no post, or OK.
+  // Returns OK, or why an endpoint with this many operations in flight takes no post.
   Status refusal(std::size_t in_flight) { return has_room(in_flight) ? Status() : explain(); }
-  // Returns why an endpoint that does not work any more takes nothing.
+  // Returns why an endpoint that does not work any more takes no posts.
   [[nodiscard]] Status closed() const { return life_.error().ok() ? checks_.closed_here() : life_.error(); }
   // Refuses a post because no more than `reserve` credits are free.
   Status refuse_for_credit(std::uint64_t reserve) {
     credits_.want(reserve);
     return checks_.no_credit();
   }
-  // Notes that a post was refused for want of room.
+  // Notes that a post was refused because there was no room.
   void want_room() { wants_room_ = true; }
   [[nodiscard]] bool wants_room() const { return wants_room_; }
 
-  // Returns whether the endpoint takes posts, with so many operations in flight.
+  // Returns whether the endpoint takes posts, with this many operations in flight.
   [[nodiscard]] bool has_room(std::size_t in_flight) const {
     return life_.takes_posts() && in_flight < limits::kMaxOperations;
   }
@@ -40,8 +40,8 @@ class PostGate {
     if (!life_.takes_posts()) return 0;
     return std::min<std::uint64_t>(credits_.free(), limits::kMaxOperations - in_flight);
   }
-  // Returns true if refused posts may be tried again now, and forgets them. The endpoint has room;
-  // `credit`: the credits that they wanted are free.
+  // Returns true if refused posts may be tried again now, and forgets the refusals. The endpoint
+  // has room; `credit`: it has the credits that they wanted.
   bool reopen(bool credit) {
     if (!wants_room_ && !credit) return false;
     wants_room_ = false;

@@ -16,8 +16,8 @@ class Deferred {
   ~Deferred() = default;
 };
 
-// The deferred work of one loop. Urgent work must run soon; lazy work may wait until something else
-// has the loop run. Thread: the driver's.
+// The deferred work of one loop. Urgent work must run soon; lazy work may wait until the loop runs
+// for other work. Thread: the driver's.
 class Deferrals {
  public:
   // Runs `deferred` once for each call.
@@ -30,7 +30,7 @@ class Deferrals {
   void hurry() { urgent_ = true; }
   [[nodiscard]] bool urgent() const { return urgent_; }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  // Forgets `deferred`, whether it waits or not. Deferred work may drop other work.
+  // Forgets `deferred`, if it waits. Deferred work may drop other work.
   void drop(Deferred& deferred) {
     for (auto* list : {&waiting_, &running_})
       std::replace(list->begin(), list->end(), &deferred, static_cast<Deferred*>(nullptr));

@@ -22,7 +22,7 @@ class FdPace {
     const bool often = now - events_at_ < limits::kLoopFdsRecent;
     return now - looked_at_ < (often ? limits::kLoopFdsOften : limits::kLoopFdsEvery);
   }
-  // The loop is about to look.
+  // Call when the loop is about to look.
   void begin_look() { skipped_ = 0; }
   void note_look(TimePoint now) { looked_at_ = now; }
   void note_events(TimePoint now) { events_at_ = now; }

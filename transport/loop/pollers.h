@@ -10,7 +10,7 @@ namespace slime::transport {
 // A source that each turn of a loop polls, because looking at it costs less than waiting for it.
 class Poller {
  public:
-  // Returns true if it did something; then the loop does not block after this turn.
+  // Returns true if there was work; then the loop does not block after this turn.
   virtual bool poll_once() noexcept = 0;
   // Prepares for a loop that is about to block: makes sure that a descriptor which the loop watches
   // becomes readable when something comes, then looks once more. Returns false if something came
@@ -32,7 +32,7 @@ class Pollers {
     removed_ = true;
   }
   [[nodiscard]] bool empty() const { return pollers_.empty(); }
-  // Polls each once. Returns whether any did something.
+  // Polls each poller once. Returns whether any had work.
   bool poll() {
     bool ran = false;
     for (std::size_t i = 0; i < pollers_.size(); ++i) {
@@ -41,7 +41,7 @@ class Pollers {
     if (std::exchange(removed_, false)) std::erase(pollers_, nullptr);
     return ran;
   }
-  // Returns whether all are armed.
+  // Arms the pollers. Returns whether all are armed.
   bool arm() {
     return std::all_of(pollers_.begin(), pollers_.end(),
                        [](Poller* poller) { return poller == nullptr || poller->arm(); });

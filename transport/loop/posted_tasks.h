@@ -19,7 +19,8 @@ class PostedTasks {
     pending_.store(true, std::memory_order_seq_cst);
   }
   // Returns whether run() would run a task. Thread: any. A thread that is about to sleep asks with
-  // std::memory_order_seq_cst, so that it or the thread that adds a task sees the other.
+  // std::memory_order_seq_cst. Then either that thread sees the new task, or the thread that adds
+  // the task sees the sleeper.
   [[nodiscard]] bool pending(std::memory_order order = std::memory_order_acquire) const {
     return pending_.load(order);
   }

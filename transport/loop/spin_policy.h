@@ -8,7 +8,7 @@
 namespace slime::transport {
 
 // How long a loop spins after its last work before it blocks: at least `shortest`, and up to
-// `longest` as long as work comes at such a pace. Reads no clock. Thread: the driver's.
+// `longest` while work keeps coming within that time. Reads no clock. Thread: the driver's.
 class SpinPolicy {
  public:
   SpinPolicy(Nanos shortest, Nanos longest) : shortest_(shortest), longest_(longest), spin_(shortest) {}
@@ -33,7 +33,7 @@ class SpinPolicy {
  private:
   Nanos shortest_;
   Nanos longest_;
-  Nanos spin_;  // for the pace of the last work
+  Nanos spin_;  // chosen from the pace of the last work
   bool worked_ = false;
   TimePoint last_work_{};
 };

@@ -25,7 +25,7 @@ class FdHandler {
   ~FdHandler() = default;
 };
 
-// The descriptors that one loop watches: an epoll, which also hears of the loop's wake-ups. Level
+// The descriptors that one loop watches: an epoll, which also contains the loop's wake-up. Level
 // triggered. Thread: the driver's.
 class WatchedFds {
  public:

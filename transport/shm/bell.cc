@@ -50,7 +50,8 @@ void PeerBell::ring() {
       page.sleeping.exchange(0, std::memory_order_seq_cst) == 0)
     return;
   const std::uint64_t one = 1;
-  // Full means that a wake-up is pending; anything else is a peer that broke its own descriptor.
+  // If the counter is full, a wake-up is pending. Any other failure is a peer that broke its own
+  // descriptor.
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
 }
 

@@ -12,9 +12,10 @@
 
 namespace slime::transport::shm {
 
-// How a port hears of connections that it does not look at. One bit for each of them, so that a look costs
-// the same whatever their number; and a flag that says whether it must be woken. All of its peers map it:
-// what they write there makes it look once more, never anything else.
+// Memory by which a port learns of connections that it does not look at. One bit for each of them,
+// so that a look costs the same whatever their number; and a flag that says whether the port must
+// be woken. All peers of the port map this page: what they write there only makes the port look
+// once more.
 struct BellPage {
   alignas(128) std::atomic<std::uint32_t> sleeping{0};
   alignas(128) std::atomic<std::uint64_t> words_rung{0};  // bit n: look at rung[n]
@@ -23,7 +24,7 @@ struct BellPage {
 inline constexpr std::size_t kBellBytes = 4096;
 static_assert(sizeof(BellPage) <= kBellBytes && limits::kShmPeers % 64 == 0 && limits::kShmPeers <= 64 * 64);
 
-// A port's own. Thread: the loop.
+// The bell of a port itself. Thread: the loop.
 class Bell {
  public:
   Status open();
@@ -48,11 +49,11 @@ class Bell {
   SharedMemory memory_;
 };
 
-// A peer's, with our number there. Thread: the loop.
+// The bell of a peer, with our number there. Thread: the loop.
 class PeerBell {
  public:
   PeerBell() = default;
-  // kCorrupt for what is no bell.
+  // Returns kCorrupt if the descriptors are not a bell.
   static Result<PeerBell> map(UniqueFd page, UniqueFd event, std::uint32_t number);
   void ring();
 
@@ -68,7 +69,7 @@ void Bell::take(F fn) {
   std::uint64_t words = page().words_rung.exchange(0, std::memory_order_seq_cst);
   for (; words != 0; words &= words - 1) {
     const auto word = static_cast<std::uint32_t>(std::countr_zero(words));
-    if (word >= page().rung.size()) return;  // nonsense of a peer
+    if (word >= page().rung.size()) return;  // invalid value from a peer
     std::uint64_t bits = page().rung[word].exchange(0, std::memory_order_seq_cst);
     for (; bits != 0; bits &= bits - 1) fn(word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits)));
   }

@@ -22,8 +22,8 @@ bool is_gone(int socket) {
 
 class Exports::Export final : public Loan {
  public:
-  // `mapped`: false if the peer does not map the region, but reads it by its address, for which no
-  // thread waits; or writes it by its address, if it is given a gate.
+  // `mapped`: true if the peer maps the region. False: the peer reads the region by its address,
+  // and no thread waits for that; or also writes it by its address, if it is given a gate.
   Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket,
          bool mapped)
       : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket), mapped_(mapped) {
@@ -49,7 +49,7 @@ class Exports::Export final : public Loan {
     const MutexLock lock(mutex_);
     return may_be_copying();
   }
-  // Nothing of it is left: its slot may be used again.
+  // Returns whether no copy can use the export any more: its slot may be used again.
   [[nodiscard]] bool over() const override {
     const MutexLock lock(mutex_);
     return revoked_ && !may_be_copying();
@@ -98,7 +98,8 @@ Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
 // A busy export keeps the attachment until its copy has ended.
 Exports::~Exports() { (void)take_back(); }
 
-// Revokes all before looking at any: a peer that leaves one copy meanwhile cannot begin another.
+// Revokes all exports before it looks at any: a peer that leaves one copy meanwhile cannot begin
+// another.
 std::shared_ptr<const Loan> Exports::take_back() {
   for (const std::shared_ptr<Export>& lent : exports_) lent->revoke();
   std::shared_ptr<const Loan> inside;

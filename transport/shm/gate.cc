@@ -18,8 +18,8 @@
 namespace slime::transport::shm {
 namespace {
 
-// Where programs, their heaps and what the kernel places by itself never are; the thread sanitizer allows
-// nothing there, but below.
+// A range of addresses where neither programs, their heaps nor mappings placed by the kernel ever
+// are. With the thread sanitizer a lower range, because it allows none there.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kLowest = std::uint64_t{1} << 36;
 constexpr std::uint64_t kSpan = std::uint64_t{1} << 37;
@@ -37,7 +37,7 @@ std::uint64_t page_bytes() {
 
 void* at(std::uint64_t address) { return std::bit_cast<void*>(static_cast<std::uintptr_t>(address)); }
 
-// At a random address, which another gate may have.
+// Maps at a random address, where another gate may be.
 std::uint64_t map_somewhere() {
   std::uint64_t random = 0;
   random_bytes(std::as_writable_bytes(std::span(&random, 1)));
@@ -81,7 +81,7 @@ std::uint64_t Gate::over() const {
 
 std::uint64_t Gate::last_word(std::uint64_t gate) { return gate + page_bytes(); }
 
-// The state stands behind the name in parentheses, which may hold any characters.
+// The state follows the name in parentheses, which may hold any characters.
 bool is_stopped(int process, int thread) {
   const UniqueFd file(
       ::open(str("/proc/", process, "/task/", thread, "/stat").c_str(), O_RDONLY | O_CLOEXEC));

@@ -42,8 +42,8 @@ class Gate {
   bool closed_ = false;
 };
 
-// Returns whether a thread of another process is stopped, by a signal or a debugger: then it is
-// inside of no call of the kernel that copies. False also if that cannot be told.
+// Returns whether a thread of another process is stopped, by a signal or a debugger. A stopped
+// thread is not inside a system call that copies. Returns false also if the state cannot be told.
 bool is_stopped(int process, int thread);
 
 }  // namespace slime::transport::shm

@@ -96,7 +96,7 @@ void Hub::on_visitors() {
     visitor->timer = loop_.add_timer(deadline_after(loop_.now(), limits::kHandshakeTimeout),
                                      [this, &who = *visitor] { drop(who); });
     visitors_.push_back(std::move(visitor));
-    on_packet(*visitors_.back());  // mostly it is there already
+    on_packet(*visitors_.back());  // the packet is mostly there already
   }
 }
 
@@ -182,7 +182,7 @@ bool Hub::poll_once() noexcept {
   bool worked = false;
   ++looks_;
   looking_ = true;
-  // By index: a look may destroy other wires, and bring new ones.
+  // Iterates by index: a look may destroy wires and add new ones.
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (watched_[i] != nullptr) worked = watched_[i]->look() || worked;
   }
@@ -204,7 +204,8 @@ void Hub::tell_untold() {
   untold_.clear();
 }
 
-// Back to as many as a turn should look at: those that were quiet for the longest ring from now on.
+// Goes back to as many wires as a turn should look at: the peers of the wires that were quiet for
+// the longest ring from now on.
 void Hub::cool_down() {
   std::erase(watched_, nullptr);
   while (watched_.size() > limits::kShmWatched) {
@@ -212,7 +213,7 @@ void Hub::cool_down() {
         watched_.begin(), watched_.end(),
         [](const ShmWire* a, const ShmWire* b) { return a->quiet_looks() < b->quiet_looks(); });
     if ((*quietest)->quiet_looks() == 0 || !(*quietest)->park()) return;
-    // A busy port never arms, so a wire that is not looked at any more asks for room here, too.
+    // A busy port never arms, so a wire that is no longer looked at asks for room here, too.
     if (!(*quietest)->await_room()) return;
     watched_.erase(quietest);
   }

@@ -19,13 +19,14 @@ struct Options {
   // False: the two processes do not read the memory of each other by address, as if the kernel
   // refused.
   bool fetches = true;
-  // False: no process writes the memory of this one by address, as from another pid namespace.
+  // False: no process writes the memory of this process by address, as if it were in another pid
+  // namespace.
   bool gates = true;
 };
 
-// What the wires of one port share: the bell, the local socket through which descriptors come, and the looks
-// at rings. It looks at the rings of a few busy wires; the others ring. Thread: the loop. Lifetime: until the
-// port and the last wire are gone.
+// What the wires of one port share: the bell, the local socket through which descriptors come, and
+// the looks at rings. The hub looks at the rings of a few busy wires; the peers of other wires ring
+// the bell. Thread: the loop. Lifetime: until the port and the last wire are gone.
 class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
  public:
   static Result<std::shared_ptr<Hub>> create(Loop& loop, Options options = {});
@@ -36,23 +37,24 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   [[nodiscard]] Loop& loop() const { return loop_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const Bell& bell() const { return bell_; }
-  // With a new cookie, which is expected until forget().
+  // Returns parameters with a new cookie, which is expected until forget().
   Parameters expect();
   void forget(const InstanceId& cookie);
-  // Brings what an initiator with that cookie has sent, or will send, to `wire`.
+  // Gives to `wire` the packet that an initiator with this cookie has sent or will send.
   void claim(const InstanceId& cookie, ShmWire& wire);
 
-  // A number for a wire, under which its peer rings; kResourceExhausted when all are taken.
+  // Returns the number under which the peer of this wire rings; kResourceExhausted when all numbers
+  // are taken.
   Result<std::uint32_t> add(ShmWire& wire);
   void remove(std::uint32_t number);
-  // For windows of wires that are gone.
+  // Unmaps the windows of wires that have ended.
   [[nodiscard]] Unmapper& unmapper() { return unmapper_; }
-  // Has age() of the wires called until none has pages any more.
+  // Calls age() of the wires now and then, until no wire has pages to give back.
   void age_later();
-  // Has tell_now() of the wire called when this look is over, or the next one.
+  // Calls tell_now() of the wire when this look is over, or the next one.
   void tell_later(ShmWire& wire) { untold_.push_back(&wire); }
   [[nodiscard]] bool looking() const { return looking_; }
-  [[nodiscard]] std::uint64_t looks() const { return looks_; }  // that have begun; never 0
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }  // looks that have begun; never 0
   // Looks at the wire in each turn from now on, until it has been quiet while others were busy.
   void watch(ShmWire& wire);
 
@@ -86,7 +88,7 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   void cool_down();
   void tell_untold();
 
-  // A descriptor of the hub's own.
+  // Watches one of the hub's own descriptors.
   struct Watch final : FdHandler {
     explicit Watch(UniqueFunction<void()> fn) : fn(std::move(fn)) {}
     void on_fd_events(std::uint32_t) noexcept override { fn(); }

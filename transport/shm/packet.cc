@@ -162,7 +162,8 @@ void send_refusal(int socket, const Status& reason) {
 
 Result<Packet> receive_packet(int socket) {
   Packet out;
-  out.bytes.resize(sizeof(WindowReply) + 1);  // one more than any: a longer packet is seen to be longer
+  // one byte more than the longest packet, so that a longer packet is noticed
+  out.bytes.resize(sizeof(WindowReply) + 1);
   iovec part{out.bytes.data(), out.bytes.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
   msghdr message{};

@@ -11,8 +11,9 @@
 
 namespace slime::transport::shm {
 
-// What goes over the local socket: packets with descriptors. Little endian. First the two that attach, then,
-// in both directions and for as long as the connection lives, those about memory that the peer copies.
+// Packets with descriptors that go over the local socket. Little endian. First the packets that
+// attach; then, in both directions and while the connection lives, packets about memory that the
+// peer copies.
 using Cookie = std::array<std::byte, 16>;
 
 inline constexpr std::array<char, 4> kPacketMagic = {'S', 'L', 'S', 'M'};
@@ -22,21 +23,21 @@ inline constexpr std::uint32_t kPacketVersion = 3;  // 2: with windows; 3: with 
 struct AttachPacket {
   std::array<char, 4> magic = kPacketMagic;
   std::uint32_t version = kPacketVersion;
-  Cookie cookie{};               // the acceptor's, from the handshake
+  Cookie cookie{};               // the acceptor's cookie, from the handshake
   std::uint32_t ring_bytes = 0;  // of each direction; a power of two
   std::uint32_t bell_number = 0;
-  std::uint64_t word = 0;  // where the initiator's own cookie lies in its memory; 0: not to be read
+  std::uint64_t word = 0;  // address of the initiator's own cookie in its memory; 0: not to be read
   static constexpr std::size_t kDescriptors = 3;
 };
 static_assert(sizeof(AttachPacket) == 40);
 
-// Acceptor -> initiator, with the acceptor's bell and its eventfd; without descriptors, and with zeros behind
-// the code, if it refuses.
+// Acceptor -> initiator, with the acceptor's bell and its eventfd. A refusal has no descriptors,
+// and zeros behind the code.
 struct AttachedPacket {
   std::array<char, 4> magic = kPacketMagic;
   std::uint32_t version = kPacketVersion;
   std::uint32_t bell_number = 0;
-  std::uint32_t code = 0;     // a slime::Code: why not
+  std::uint32_t code = 0;     // a slime::Code: the reason of a refusal
   std::uint64_t word = 0;     // as the initiator's
   std::uint32_t fetches = 0;  // 1: the acceptor can read the initiator's memory
   std::uint32_t reserved = 0;
@@ -44,7 +45,7 @@ struct AttachedPacket {
 };
 static_assert(sizeof(AttachedPacket) == 32);
 
-// Initiator -> acceptor, the last word of attaching.
+// Initiator -> acceptor, the last packet of attaching.
 struct MetPacket {
   std::array<char, 4> magic = kPacketMagic;
   std::uint32_t version = kPacketVersion;
@@ -53,7 +54,7 @@ struct MetPacket {
 };
 static_assert(sizeof(MetPacket) == 16);
 
-// "Show me this region of yours." One answer follows.
+// Asks the peer for one of its regions. One answer follows.
 struct WindowRequest {
   std::array<char, 4> magic = kPacketMagic;
   std::uint32_t version = kPacketVersion;
@@ -62,8 +63,8 @@ struct WindowRequest {
 };
 static_assert(sizeof(WindowRequest) == 24);
 
-// With the region's memory, or with its address. Without either, and all zero behind `code`, if there is a
-// code: a slime::Code, why not.
+// The answer: with the region's memory, or with its address. `code` is a slime::Code; if it is not
+// 0, there is no memory and all fields behind it are zero.
 struct WindowReply {
   std::array<char, 4> magic = kPacketMagic;
   std::uint32_t version = kPacketVersion;
@@ -71,11 +72,13 @@ struct WindowReply {
   std::uint64_t key = 0;
   std::uint8_t code = 0;
   std::uint8_t rights = 0;
-  std::uint16_t slot = 0;  // where the owner shows the ticket for as long as the peer may use the region
+  // the slot where the owner shows the ticket while the peer may use the region
+  std::uint16_t slot = 0;
   std::uint32_t reserved = 0;
   std::uint64_t ticket = 0;
-  std::uint64_t length_bytes = 0;  // of the memory, exactly
-  std::uint64_t address = 0;       // in the owner, of memory that is not mapped; 0: it is
+  std::uint64_t length_bytes = 0;  // exact length of the memory
+  // in the owner, of memory that is not mapped; 0: the memory is mapped
+  std::uint64_t address = 0;
   static constexpr std::size_t kDescriptors = 1;
 };
 static_assert(sizeof(WindowReply) == 56);
@@ -85,16 +88,16 @@ inline constexpr std::size_t kMostDescriptors = AttachPacket::kDescriptors;
 struct Packet {
   ByteVector bytes;
   std::vector<UniqueFd> descriptors;
-  bool lost_descriptors = false;  // this process has too many open
+  bool lost_descriptors = false;  // this process has too many open descriptors
 };
 
-// kCorrupt for anything but what the peer's side of this file sends; kResourceExhausted when it was sent, but
-// its descriptors were lost.
+// Return kCorrupt for packets that the peer's side of this file does not send, and
+// kResourceExhausted if the packet's descriptors were lost.
 Result<AttachPacket> decode_attach(const Packet& packet);
 Result<AttachedPacket> decode_attached(const Packet& packet);
 Result<MetPacket> decode_met(const Packet& packet);
 Result<WindowRequest> decode_window_request(const Packet& packet);
-// One whose descriptor was lost has the code for that.
+// Decodes a reply. If its descriptor was lost, the reply has the code for that.
 Result<WindowReply> decode_window_reply(const Packet& packet);
 [[nodiscard]] inline bool is_met(const Packet& packet) { return packet.bytes.size() == sizeof(MetPacket); }
 [[nodiscard]] inline bool is_window_request(const Packet& packet) {
@@ -111,9 +114,9 @@ Result<UniqueFd> connect_local(const std::string& name);
 Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors);
 // Sends the acceptor's refusal of an attach attempt. Ignores a failed send.
 void send_refusal(int socket, const Status& reason);
-// kResourceExhausted when nothing has come yet, kUnavailable when nothing will.
+// Returns kResourceExhausted if nothing has come yet, kUnavailable if nothing will come.
 Result<Packet> receive_packet(int socket);
-// kPermissionDenied unless the other end belongs to our user.
+// Returns kPermissionDenied unless the other end belongs to our user.
 Status check_neighbour(int socket);
 
 }  // namespace slime::transport::shm

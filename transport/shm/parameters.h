@@ -17,36 +17,36 @@ struct Parameters {
   std::uint32_t version = kVersion;
   std::uint32_t uid = 0;
   std::uint32_t pid = 0;   // for people
-  InstanceId boot;         // of the kernel: which host
-  InstanceId socket_name;  // where the teller's port listens
-  InstanceId cookie;       // what the peer shows there, if it is the initiator
+  InstanceId boot;         // of the kernel: names the host
+  InstanceId socket_name;  // local socket on which the sender's port listens
+  InstanceId cookie;       // what the peer sends to that socket, if it is the initiator
 
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// What an initiator tells with its offer of shared memory: where it is, and whose. 36 bytes.
+// What an initiator tells with its offer of shared memory: its host, namespaces and user. 36 bytes.
 struct Hint {
   InstanceId boot;
-  std::uint64_t network_namespace = 0;  // that its local sockets are in; 0: cannot be seen
-  std::uint64_t user_namespace = 0;     // that its user id is of; 0: cannot be seen
+  std::uint64_t network_namespace = 0;  // namespace of its local sockets; 0: unknown
+  std::uint64_t user_namespace = 0;     // namespace of its user id; 0: unknown
   std::uint32_t uid = 0;
 
-  // Of this process; kUnavailable where /proc does not say.
+  // Returns the hint of this process; kUnavailable if /proc cannot be read.
   static Result<Hint> of_this_process();
   [[nodiscard]] ByteVector encode() const;
 };
 
-// Why two processes that tell these cannot share memory, or OK. `theirs` may be any bytes.
+// Returns OK, or why two processes with these hints cannot share memory. `theirs` may be any bytes.
 Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
-// The name of a local socket, in the abstract namespace.
+// Returns the name of a local socket, in the abstract namespace.
 std::string local_socket_name(const InstanceId& id);
 
-// Which boot of which kernel this is; kUnavailable where /proc does not say.
+// Returns the id of this boot of the kernel; kUnavailable if /proc cannot be read.
 Result<InstanceId> boot_id();
 
-// Why the two cannot share memory, or OK.
+// Returns OK, or why the two processes cannot share memory.
 Status check_same_host(const Parameters& ours, const Parameters& theirs, const std::string& peer_name);
 
 }  // namespace slime::transport::shm

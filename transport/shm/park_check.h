@@ -4,9 +4,10 @@
 
 namespace slime::transport::shm {
 
-// When a writer checks whether its reader has parked, and rings if so. The first write outside of the
-// hub's looks has its check at once; all others share one check at the end of the hub's next look,
-// because a check after each of many short writes would take most of their time.
+// Decides when a writer checks whether its reader has parked, and so needs the bell. The first
+// write outside of the hub's looks has its check at once. All other writes share one check at the
+// end of the hub's next look, because a check after each of many short writes would take most of
+// their time.
 class ParkCheck {
  public:
   enum class Next { kNow, kLater, kPlanned };
@@ -20,7 +21,7 @@ class ParkCheck {
     checked_in_ = looks;
     return Next::kNow;
   }
-  // The planned check is being made.
+  // Call when the planned check is made.
   void begin() { planned_ = false; }
 
  private:

@@ -35,9 +35,11 @@ class PeerProcess {
   void meet(int socket, std::uint64_t their_word);
   // Notes whether the other side could read this process.
   void told(bool fetches) { peer_fetches_ = fetches ? Known::kYes : Known::kNo; }
-  [[nodiscard]] pid_t id() const { return pid_; }          // as we see it; 0: unknown
-  [[nodiscard]] bool met() const { return met_; }          // meet() succeeded
-  [[nodiscard]] bool fetches() const { return fetches_; }  // and nothing has failed since
+  // id of the process as we see it; 0: unknown
+  [[nodiscard]] pid_t id() const { return pid_; }
+  [[nodiscard]] bool met() const { return met_; }  // meet() succeeded
+  // this side can read the process, and no read has failed since
+  [[nodiscard]] bool fetches() const { return fetches_; }
   [[nodiscard]] Known peer_fetches() const { return peer_fetches_; }
 
   Outcome fetch(PeerBlocks& list);

@@ -15,13 +15,13 @@
 namespace slime::transport::shm {
 namespace {
 
-// Two ends in one process map the ring at two addresses, which the thread sanitizer takes for two memories:
-// it has to be told that what one end publishes the other one sees.
+// Two ends in one process map the ring at two addresses, which the thread sanitizer takes for two
+// memories. So the sanitizer has to be told that one end sees what the other end publishes.
 #if SLIME_THREAD_SANITIZER
 char published;
 void tell_published() { __tsan_release(&published); }
 void tell_seen() { __tsan_acquire(&published); }
-// Nor does it know fences.
+// The sanitizer does not know fences either.
 constexpr std::memory_order kPublish = std::memory_order_seq_cst;
 #else
 void tell_published() {}
@@ -29,7 +29,7 @@ void tell_seen() {}
 constexpr std::memory_order kPublish = std::memory_order_release;
 #endif
 
-// What a record of so many bytes takes of the ring.
+// Returns the room in the ring that a record of this many bytes takes.
 std::uint32_t taken_by(std::uint32_t length) {
   return (length + kRingWord + kRingLine - 1) / kRingLine * kRingLine;
 }
@@ -53,7 +53,7 @@ Status RingWriter::look() {
   return {};
 }
 
-// The longest record that fits now: one line stays free, for the word behind it.
+// Returns the longest record that fits now. One line stays free, for the word behind the record.
 std::uint32_t RingWriter::room() const {
   const auto free = static_cast<std::uint32_t>(memory_.bytes - (tail_ - head_));
   if (free < 2 * kRingLine) return 0;
@@ -61,7 +61,8 @@ std::uint32_t RingWriter::room() const {
   return std::min({free - kRingLine, to_end, limits::kRingRecordBytes}) - kRingWord;
 }
 
-// Makes the next record, of `length` bytes, for which there is room: fill(to) copies them.
+// Makes the next record, of `length` bytes, for which there must be room: fill(to) copies the
+// bytes.
 template <class F>
 void RingWriter::put(std::uint32_t length, F fill) {
   fill(memory_.data + (tail_ & (memory_.bytes - 1)) + kRingWord);
@@ -87,7 +88,7 @@ Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
   return all;
 }
 
-// What does not fit into one record, or not at all.
+// Writes parts that do not fit into one record, or do not fit at all.
 Result<std::size_t> RingWriter::write_pieces(std::span<const iovec> parts, std::size_t all) {
   std::size_t done = 0;
   std::size_t in_part = 0;  // bytes of the first part that are written
@@ -120,8 +121,8 @@ Result<bool> RingWriter::has_room() {
   return room() > 0;
 }
 
-// Parking and writing cross: each side stores first and then looks at what the other one stores, all of it in
-// one order. The same holds for room.
+// Parking and writing may cross. Each side stores first and then looks at what the other side
+// stores, all in one order, so one of them sees the other. The same holds for room.
 bool RingWriter::reader_parked() const {
   full_fence();
   return memory_.control->parked.load(std::memory_order_seq_cst) != 0;
@@ -135,7 +136,7 @@ Result<bool> RingWriter::await_room() {
   return false;
 }
 
-// A hole reads as zeros, which is what the word behind the last record is.
+// The freed pages read as zeros, which is also the value of the word behind the last record.
 bool RingWriter::trim() {
   if (!look().ok() || head_ != tail_) return false;
   return ::madvise(memory_.data, memory_.bytes, MADV_REMOVE) == 0;
@@ -145,7 +146,7 @@ bool RingWriter::trim() {
 
 std::atomic_ref<std::uint64_t> RingReader::word() const { return word_at(memory_, head_); }
 
-// False for one that cannot be.
+// Returns false for a record that is impossible.
 bool RingReader::begin_record(std::uint64_t length) {
   const std::uint64_t at = head_ & (memory_.bytes - 1);
   if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)

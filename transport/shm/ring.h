@@ -18,9 +18,9 @@ namespace slime::transport::shm {
 struct RingControl {
   static constexpr std::size_t kApart = 128;  // two lines: processors fetch them in pairs
 
-  alignas(kApart) std::atomic<std::uint64_t> head{0};  // by the reader: the bytes that it has taken
-  alignas(kApart) std::atomic<std::uint32_t> parked{
-      0};  // by the reader: it has stopped looking; ring its bell
+  // by the reader: number of bytes that it has taken
+  alignas(kApart) std::atomic<std::uint64_t> head{0};
+  alignas(kApart) std::atomic<std::uint32_t> parked{0};  // by the reader: it has parked; ring its bell
   alignas(kApart) std::atomic<std::uint32_t> full{
       0};  // by the writer: it waits; ring its bell when there is room
 };

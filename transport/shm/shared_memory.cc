@@ -16,7 +16,8 @@ namespace {
 
 std::size_t round_up(std::size_t bytes, std::size_t page) { return (bytes + page - 1) / page * page; }
 
-// 1 for memory of ordinary pages: its file may have any size.
+// Returns the size of a huge page of the file; 1 for ordinary pages, because such a file may have
+// any size.
 Result<std::size_t> huge_page_of(int fd) {
   struct statfs state {};
   if (fstatfs(fd, &state) != 0) return from_errno("fstatfs of a memfd", errno);
@@ -67,7 +68,7 @@ Result<SharedMemory> SharedMemory::map_whole(int fd, std::size_t bytes, std::siz
 void SharedMemory::unmap_end(std::size_t bytes) {
   const std::size_t step = round_up(bytes, page_);
   if (step >= bytes_) return unmap();
-  // Whole pages from the front stay, whatever the size of the last one.
+  // Unmaps whole pages from the front, whatever the size of the last one.
   const std::size_t left = (bytes_ - step) / step * step;
   if (left == 0) return unmap();
   munmap(data_ + left, mapped_ - left);

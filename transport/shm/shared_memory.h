@@ -10,8 +10,8 @@ namespace slime::transport::shm {
 
 enum class Access { kRead, kWrite };
 
-// A mapping of a memfd that two processes share and neither can shrink: touching it never faults, whatever
-// the other one does. Thread: one at a time.
+// A mapping of a memfd that two processes share and that neither process can shrink: touching it
+// never faults, whatever the other process does. Thread: one at a time.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -37,8 +37,8 @@ class SharedMemory {
   }
   ~SharedMemory() { unmap(); }
 
-  // Unmaps so much of its end, a multiple of the page, or one page where that is more; all of it if it is no
-  // longer than that.
+  // Unmaps this many bytes at the end, a multiple of the page, but at least one page; all memory if
+  // it is not longer.
   void unmap_end(std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const { return data_; }
@@ -46,13 +46,13 @@ class SharedMemory {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  // `page`: what the size of the memfd is a multiple of.
+  // `page`: the size of the memfd is a multiple of this.
   static Result<SharedMemory> map_whole(int fd, std::size_t bytes, std::size_t page, Access access);
   void unmap();
 
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t mapped_ = 0;  // beyond them: the rest of the last huge page
+  std::size_t mapped_ = 0;  // including the rest of the last huge page
   std::size_t page_ = 1;
 };
 

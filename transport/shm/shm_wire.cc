@@ -27,7 +27,7 @@ RingMemory ring_of(const SharedMemory& memory, std::uint32_t ring_bytes, int dir
           memory.data() + kRingsAt + number * ring_bytes, ring_bytes};
 }
 
-// 0: that of the initiator.
+// Returns the exports of one side; `owner` 0: the initiator.
 ExportPage& exports_of(const SharedMemory& memory, int owner) {
   const auto number = static_cast<std::size_t>(owner);
   return *reinterpret_cast<ExportPage*>(memory.data() + kExportsAt + number * kExportPageBytes);
@@ -242,8 +242,8 @@ void ShmWire::use_windows() {
   if (awaited) handler_->on_peer_memory();
 }
 
-// A peer that closes its local socket alone is still connected: data of regions that are not
-// mapped goes through the rings.
+// A peer that closes only its local socket is still connected: data of regions that are not mapped
+// goes through the rings.
 void ShmWire::on_attached_packet(Result<Packet> packet) {
   if (!packet) {
     local_watch_.stop();
@@ -354,7 +354,8 @@ bool ShmWire::age() {
 
 void ShmWire::want_write(bool wanted) {
   want_write_ = wanted;
-  if (wanted && attached_ && !ended_) hub_->watch(*this);  // finds room that there may be already
+  // also finds room that may be there already
+  if (wanted && attached_ && !ended_) hub_->watch(*this);
 }
 
 // --------------------------------------------------------------------------------------------------- looking
@@ -398,7 +399,7 @@ bool ShmWire::park() {
 bool ShmWire::await_room() {
   if (!attached_ || ended_ || !want_write_ || gone_) return true;
   const Result<bool> waits = writer_->await_room();
-  return waits && *waits;  // an error is found by the next look
+  return waits && *waits;  // the next look finds an error
 }
 
 }  // namespace slime::transport::shm

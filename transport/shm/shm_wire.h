@@ -42,7 +42,7 @@ class ShmWire final : public Wire {
   [[nodiscard]] std::string describe() const override { return text_; }
 
   // ---- for the hub
-  bool look();  // returns whether there was something to do
+  bool look();  // returns whether there was work to do
   void on_rung();
   // Rings the bell of the reader if it has parked.
   void tell_now();
@@ -83,14 +83,14 @@ class ShmWire final : public Wire {
   const InstanceId cookie_;  // of this side
   const InstanceId peer_cookie_;
   std::string peer_socket_;
-  const std::uint32_t peer_pid_;  // as the peer tells
+  const std::uint32_t peer_pid_;  // as the peer says
   const std::string text_;
   std::optional<std::uint32_t> number_;
   WireHandler* handler_ = nullptr;
 
   UniqueFd socket_;
   FdWatch socket_watch_{loop_, [this](std::uint32_t events) { on_socket(events); }};
-  UniqueFd local_;  // until both have attached; then it is the attachment's
+  UniqueFd local_;  // until both sides have attached; then the attachment owns it
   FdWatch local_watch_{loop_, [this](std::uint32_t) { on_local(); }};
   UniqueFd rings_fd_;  // until it is sent
 
@@ -106,7 +106,7 @@ class ShmWire final : public Wire {
   bool attached_ = false;
   bool want_write_ = false;
   bool gone_ = false;   // the peer has gone; the bytes that it wrote are still read
-  bool ended_ = false;  // the engine knows of the end
+  bool ended_ = false;  // the engine has been told of the end
   std::uint32_t quiet_looks_ = 0;
   SpareMemory spare_;
   ParkCheck park_check_;

@@ -43,8 +43,8 @@ void Unmapper::run_deferred() noexcept {
 
 namespace {
 
-// What the kernel calls this thread. Asked for once: the answer takes as long as a short copy. The thread
-// that called fork() has another number in the child.
+// Returns the kernel's id of this thread. Asks once, because asking takes as long as a short copy.
+// The thread that called fork() has another id in the child.
 std::uint64_t thread_number() {
   struct Known {
     std::uint64_t generation;
@@ -97,7 +97,7 @@ PeerMemory::Reach Windows::reach(const RemoteRegion& region) {
   return {last_->state == State::kAsked && !lost_ ? Way::kAsked : Way::kWire, nullptr};
 }
 
-// What was refused, or taken back, goes first: it may be asked for again.
+// Drops refused and revoked entries first: they may be asked for again.
 bool Windows::make_room() {
   if (asked_ >= limits::kWindowsAsked) return false;
   if (entries_.size() < limits::kWindows) return true;
@@ -115,7 +115,8 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   Entry& entry = found->second;
   --asked_;
   entry.state = State::kRefused;
-  // A descriptor or a slot of the owner was missing: use the rings until the next sweep.
+  // The owner had no descriptor or no slot left. Use the rings until the next sweep, then ask
+  // again.
   entry.again = reply.code == static_cast<std::uint8_t>(Code::kResourceExhausted);
   if (reply.code != 0) return {};
   if ((reply.address == 0) != is_mappable(reply.key))
@@ -150,7 +151,8 @@ Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memo
   return {};
 }
 
-// The owner closes the gate before it reads the word: of a call that has passed, the word is there.
+// The owner closes the gate before it reads the word: the word of a call that has passed the gate
+// is there by then.
 PeerMemory::Outcome Windows::store(PeerBlocks& list, const PeerWindow& window) {
   const std::uint64_t word = (thread_number() << 32) | (++stores_ & 0xffffffff);
   page_->writing.store(word, std::memory_order_seq_cst);

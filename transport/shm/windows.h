@@ -17,8 +17,8 @@
 
 namespace slime::transport::shm {
 
-// Unmaps in pieces, large memory and many small ones alike, some in each turn of the loop: the kernel gives a
-// gigabyte of pages back for so long that everybody else's work would wait. Thread: the loop.
+// Unmaps memory in pieces, some in each turn of the loop, both large memory and many small ones:
+// while the kernel frees a gigabyte of pages, all other work would wait. Thread: the loop.
 class Unmapper final : private Deferred {
  public:
   explicit Unmapper(Loop& loop) : loop_(loop) {}
@@ -36,11 +36,11 @@ class Unmapper final : private Deferred {
   std::vector<SharedMemory> left_;
 };
 
-// The regions of one peer that are mapped here, or read by their addresses. Thread: the loop. Lifetime:
-// within those of the unmapper and of the process.
+// The regions of one peer that are mapped here, or read by their addresses. Thread: the loop. The
+// unmapper and the process must outlive it.
 class Windows final : public PeerMemory {
  public:
-  // Asks the peer; an error: it cannot be asked.
+  // Sends a request to the peer; an error: the peer cannot be asked.
   using Ask = UniqueFunction<Status(const WindowRequest&)>;
 
   Windows(Unmapper& unmapper, PeerProcess& process) : unmapper_(unmapper), process_(process) {}
@@ -48,7 +48,8 @@ class Windows final : public PeerMemory {
   Windows& operator=(const Windows&) = delete;
   ~Windows();
 
-  // Until then everything counts as asked for. True: somebody did, and waits.
+  // Starts asking the peer; until then all regions count as asked for. Returns true if a caller has
+  // asked for one, and waits.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
   Reach reach(const RemoteRegion& region) override;
   Outcome fetch(PeerBlocks& list) override { return process_.fetch(list); }
@@ -56,21 +57,21 @@ class Windows final : public PeerMemory {
   [[nodiscard]] bool fetches() const override { return process_.met(); }
   [[nodiscard]] Known peer_fetches() override;
   void withdraw() override { process_.withdraw(); }
-  // kCorrupt: not an answer of a right peer.
+  // Returns kCorrupt for an answer that a correct peer does not send.
   Status on_reply(const WindowReply& reply, std::vector<UniqueFd> descriptors);
-  // No answer comes any more.
+  // Call when no answer can come any more.
   void lose();
-  // Unmaps what the peer has taken back.
+  // Unmaps the regions that the peer has taken back.
   void sweep();
   [[nodiscard]] std::size_t mapped() const;
-  // Nothing is reached, or asked for.
+  // Returns whether no region is mapped or asked for.
   [[nodiscard]] bool empty() const;
 
  private:
   enum class State { kAsked, kShown, kRefused };
   struct Entry {
     State state = State::kAsked;
-    PeerWindow window;  // its key is what was asked with
+    PeerWindow window;  // its key is the key of the request
     SharedMemory memory;
     bool again = false;  // refused for lack of a descriptor or slot: ask again later
   };
@@ -89,7 +90,7 @@ class Windows final : public PeerMemory {
   std::uint64_t bytes_ = 0;                 // mapped
   std::uint64_t stores_ = 0;
   std::size_t asked_ = 0;
-  // What reach() was asked for last.
+  // The region that reach() was asked for last.
   std::uint64_t last_region_ = 0;
   const Entry* last_ = nullptr;
 };

@@ -21,7 +21,8 @@ struct SimOptions {
   Nanos min_delay = std::chrono::microseconds(1);
   Nanos max_delay = std::chrono::microseconds(50);
   std::uint32_t capacity_bytes = 128 * 1024;  // of one direction; a full one refuses, as a socket buffer does
-  bool torn = true;                           // reads and writes move a random prefix of what they could
+  // reads and writes move a random prefix of the bytes that they could move
+  bool torn = true;
 };
 
 class SimWire;
@@ -54,20 +55,20 @@ class SimFabric {
   // ---- faults
   // Both ends learn at once; bytes under way are lost.
   void break_link(std::uint64_t link);
-  // Side 0 (a) or 1 (b) of a link gets no events any more: a stopped process. Bytes pile up until the link is
-  // full.
+  // From now on side 0 (a) or 1 (b) of a link gets no events, like a stopped process. Bytes pile up
+  // until the link is full.
   void freeze(std::uint64_t link, int side);
   void thaw(std::uint64_t link, int side);
-  // The n-th next write (0: the very next) of that side fails, and the link with it.
+  // Makes the n-th next write of that side fail (0: the next one), and the link with it.
   void fail_write(std::uint64_t link, int side, std::uint32_t n);
 
   // ---- time
   // One turn; with nothing due, moves the clock to the next timer. False when there is nothing left to
   // happen.
   bool step();
-  // Steps until nothing is left to happen or `limit` of simulated time has passed.
+  // Steps until nothing is left to do or `limit` of simulated time has passed.
   void run_until_idle(Nanos limit = std::chrono::hours(1));
-  // Steps until `done()`; false when `limit` has passed first, or nothing is left to happen.
+  // Steps until `done()`. Returns false if `limit` has passed first, or nothing is left to do.
   template <class F>
   bool run_until(F done, Nanos limit = std::chrono::minutes(10)) {
     const TimePoint end = clock_.now() + limit;
@@ -102,7 +103,7 @@ class SimHost {
   friend class SimFabric;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Port> port_;
-  std::shared_ptr<std::unique_ptr<SimWire>> next_wire_;  // what the device's next finish() takes
+  std::shared_ptr<std::unique_ptr<SimWire>> next_wire_;  // the wire for the device's next finish()
 };
 
 }  // namespace slime::transport::sim

@@ -8,8 +8,8 @@
 namespace slime::transport::sim {
 namespace {
 
-// Between two reports of the same level-triggered event, so that time moves on while an engine declines to
-// read.
+// Time between two reports of a level-triggered event, so that time moves on while an engine does
+// not read.
 constexpr Nanos kReportAgain = std::chrono::microseconds(1);
 
 std::size_t total_bytes(std::span<const iovec> parts) {
@@ -44,7 +44,7 @@ std::size_t SimWire::free_bytes() { return fabric_.options_.capacity_bytes - out
 
 std::size_t SimWire::torn(std::size_t possible) {
   if (!fabric_.options_.torn || possible <= 1) return possible;
-  // Mostly everything, sometimes a random prefix: both are what sockets do.
+  // Moves all bytes in most cases, sometimes a random prefix: sockets do both.
   return fabric_.rng_.chance(3, 4) ? possible : 1 + fabric_.rng_.below(possible);
 }
 
@@ -139,7 +139,7 @@ void SimWire::report() {
   if (!*alive || link_->broken) return;
   if (want_write_ && free_bytes() > 0) handler_->on_writable();
   if (!*alive || link_->broken || timer_) return;
-  // What is left is reported again, a little later.
+  // Unread bytes are reported again, a little later.
   const bool again = (!in.pieces.empty() && in.pieces.front().arrives <= fabric_.clock_.now()) ||
                      (in.pieces.empty() && in.ended) || (want_write_ && free_bytes() > 0);
   if (again) {

@@ -24,7 +24,7 @@ struct SimFabric::Link {
   struct Stream {
     std::deque<Piece> pieces;
     std::size_t bytes = 0;
-    bool ended = false;  // the writer is gone; what is under way still arrives
+    bool ended = false;  // the writer is gone; bytes in flight still arrive
   };
   std::uint64_t id = 0;
   std::array<Stream, 2> streams;
@@ -48,7 +48,7 @@ class SimWire final : public Wire {
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override;
 
-  // Looks again whether there is an event to report, now or when the next piece arrives.
+  // Checks again whether there is an event to report, now or when the next piece arrives.
   void arm();
   void break_now(const Status& reason);
 

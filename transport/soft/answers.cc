@@ -6,8 +6,8 @@
 namespace slime::transport::soft {
 namespace {
 
-// Whatever shares the number with other endpoints does so through here, without a lock that a peer could
-// hold.
+// All changes of a number that endpoints share go through this type. It takes no lock that a peer
+// could hold.
 using Number = std::atomic_ref<std::uint64_t>;
 static_assert(Number::is_always_lock_free);
 

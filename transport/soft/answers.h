@@ -7,18 +7,18 @@
 
 namespace slime::transport::soft {
 
-// What the peer asks of this side: reads, and atomics, which are executed when their request arrives,
-// so that only their answer waits for its turn behind those of older requests. Thread: the loop.
+// The peer's reads and atomics. Atomics are executed when their request arrives; only their answer
+// waits for its turn behind the answers of older requests. Thread: the loop.
 class Answers {
  public:
   Answers(Link& link, FrameQueue& frames) : link_(link), frames_(frames) {}
 
   void on_read_request(const FrameHeader& header);
-  // `expected`: of a compare_swap.
+  // `expected`: the operand of a compare_swap.
   void on_atomic_request(const FrameHeader& header, std::uint64_t expected);
-  // Stages the next part of the oldest answer. False: there is none.
+  // Stages the next part of the oldest answer. Returns false if there is none.
   bool stage();
-  // The rest of the oldest answer is not sent: its region is gone.
+  // Ends the oldest answer early, because its region is gone.
   void cut() { answers_.front().code = Code::kNotFound; }
 
  private:

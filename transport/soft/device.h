@@ -13,29 +13,29 @@ namespace slime::transport::soft {
 
 class PortState;
 
-// A wire in the making: the fabric's part of a PendingEndpoint. Thread: the port's loop.
+// A wire that is being made: the fabric's part of a PendingEndpoint. Thread: the port's loop.
 class PendingWire {
  public:
   PendingWire() = default;
   PendingWire(const PendingWire&) = delete;
   PendingWire& operator=(const PendingWire&) = delete;
   virtual ~PendingWire() = default;
-  // What the peer must know beside the engine's parameters.
+  // Returns what the peer must know beside the engine's parameters.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
   // Once.
   virtual Result<std::unique_ptr<Wire>> finish(Bytes peer_parameters, UniqueFd socket,
                                                const Introduction& who) = 0;
 };
 
-// Makes the wires of one port, and dies with it. Thread: the port's loop.
+// Makes the wires of one port, and is destroyed with the port. Thread: the port's loop.
 using WireFactory = UniqueFunction<Result<std::unique_ptr<PendingWire>>()>;
 // Makes the factory of one new port. Thread: its loop.
 using WireFactoryMaker = UniqueFunction<Result<WireFactory>(Loop&, const PortOptions&)>;
-// Of a fabric that tells the peer nothing of its own.
+// Makes wires of a fabric that sends no parameters of its own.
 using MakeWire = UniqueFunction<Result<std::unique_ptr<Wire>>(Loop&, UniqueFd, const Introduction&)>;
 WireFactory plain_wires(Loop& loop, MakeWire make);
 
-// What a device, its regions and its ports share. Thread: any.
+// State that a device, its regions and its ports share. Thread: any.
 class DeviceState {
  public:
   RegionTable regions;
@@ -73,7 +73,7 @@ class SoftRegion final : public DeviceRegion::Impl {
   bool closed_ = false;
 };
 
-// The device of every provider that runs the software engine over a wire of its own.
+// The device of each provider that runs the software engine over a wire of its own.
 class SoftDevice final : public Device {
  public:
   // `hint`: what hint() answers.

@@ -8,24 +8,27 @@
 namespace slime::transport::soft {
 namespace {
 
-// The window and the local region of the blocks that are being copied; those of the next block mostly are the
-// same. Blocks of memory that is not mapped are moved together, when the step or the list is at its end.
+// Holds the window and the local region of the blocks that are being copied; the next block mostly
+// has the same ones. Blocks of memory that is not mapped are moved together, at the end of the step
+// or when the list is full.
 class Holding {
  public:
-  // `need`: what its blocks do to the peer's memory.
+  // `need`: what the copies do to the peer's memory.
   Holding(PeerMemory& memory, Rights need) : memory_(memory), need_(need) {}
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
   ~Holding() { drop(); }
 
-  // Until the next call both are held. kNotFound: the peer has closed its region; kUnavailable: we have ours.
-  // Or how moving the blocks before has failed.
+  // Holds the window and the local region of this copy until the next call. Errors: kNotFound if
+  // the peer has closed its region; kUnavailable if this side has closed its own; or the error of
+  // moving earlier blocks.
   Code hold(const CopyBlock& copy) {
     if (copy.remote != remote_) {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
       const PeerMemory::Reach reach = memory_.reach(*copy.remote);
-      // The kernel refuses, or the owner has closed it: over the wire the owner says so.
+      // The kernel refuses, or the owner has closed the region: the answer over the wire will say
+      // which.
       if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->access().key))
         return Code::kUnimplemented;
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin(need_)) return Code::kNotFound;
@@ -33,9 +36,9 @@ class Holding {
       window_ = *reach.window;
     }
     if (!window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes))
-      return Code::kNotFound;  // it was looked at before, so this is another region than then
+      return Code::kNotFound;  // found before, so the region is another one now
     if (copy.local != local_) {
-      bulk_copy_end();  // the region before is nobody's but its owner's from here on
+      bulk_copy_end();  // from here on only its owner may touch the earlier region
       const Code moved = move();
       if (moved != Code::kOk) return moved;
       pin_ = Pin::for_own(record_of(copy));
@@ -44,23 +47,23 @@ class Holding {
     }
     return Code::kOk;
   }
-  // Whether it would hold the same for this one.
+  // Returns whether this copy needs the same window and local region.
   [[nodiscard]] bool holds(const CopyBlock& copy) const {
     return copy.local == local_ && copy.remote == remote_ &&
            window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes);
   }
   [[nodiscard]] bool mapped() const { return window_.mapped(); }
-  // Of memory that is mapped.
+  // Returns the address of peer memory that is mapped.
   [[nodiscard]] std::byte* there(std::uint64_t offset) const { return window_.data + offset; }
-  // Where the block of this index will be read, to have it in time. nullptr: there is none, or nobody knows
-  // yet.
+  // Returns where the block of this index will be read, for prefetching; nullptr if there is no
+  // such block, or if its address is not known yet.
   [[nodiscard]] const std::byte* source_of(std::span<const CopyBlock> copies, std::size_t index) const {
     if (index >= copies.size()) return nullptr;
     const CopyBlock& copy = copies[index];
     if (need_ == Rights::kRemoteWrite) return copy.local->data() + copy.local_offset;
     return copy.remote == remote_ ? there(copy.remote_offset) : nullptr;
   }
-  // Of memory that is not: together with others.
+  // Adds a block of memory that is not mapped, to be moved together with others.
   Code add(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
     if (list_.full()) {
       const Code moved = move();
@@ -70,14 +73,14 @@ class Holding {
     return Code::kOk;
   }
   [[nodiscard]] bool full() const { return list_.full(); }
-  // kNotFound: what was copied last may have been too late.
+  // Ends the hold. kNotFound: the bytes that were copied last may have come too late.
   Code release() {
     bulk_copy_end();
     const Code moved = move();
     if (std::exchange(remote_, nullptr) == nullptr || window_.end(need_)) return moved;
     return Code::kNotFound;
   }
-  // What has not been copied yet never is.
+  // Drops the blocks that have not been copied yet.
   void drop() {
     list_.clear();
     release();
@@ -85,8 +88,8 @@ class Holding {
   [[nodiscard]] std::uint64_t moved_bytes() const { return moved_bytes_; }
 
  private:
-  // kInvalidArgument: memory that is not there; kUnimplemented: it goes over the wire from now on, or nothing
-  // does.
+  // Moves the blocks. kInvalidArgument: some memory does not exist; kUnimplemented: use the wire
+  // from now on, or end the connection.
   Code move() {
     if (list_.empty()) return Code::kOk;
     const PeerMemory::Outcome how =
@@ -107,10 +110,10 @@ class Holding {
   Pin pin_;
 };
 
-// The first blocks of `copies`, as long as they are short ones of the regions that are held, and as the step
-// lasts. How many; `bytes` are added up.
-std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read,
-                       std::uint64_t& left, std::uint64_t& bytes) {
+// Copies the first blocks of `copies` while they are short, lie in the held regions, and the step
+// lasts. Returns how many, and adds their bytes to `bytes`.
+std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read, std::uint64_t& left,
+                       std::uint64_t& bytes) {
   std::byte* const here = copies[0].local->data();
   std::byte* const there = holding.there(0);
   const std::byte* const source = read ? there : here;
@@ -138,7 +141,7 @@ void DirectCopies::count(const OneSided& operation) {
   ++(operation.fetched ? link_.counters.fetched_copies : link_.counters.direct_copies);
 }
 
-// Copies until the operation's end or the step's.
+// Copies until the operation or the step ends.
 Code DirectCopies::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
   const std::uint64_t step = left_;
@@ -205,12 +208,13 @@ bool DirectCopies::copy_now(OneSided& operation, std::uint64_t most_moved) {
     count(operation);
     return true;
   }
-  operation.restart();  // what is wrong is found, and told, once more
+  operation.restart();  // the fault is found again, and then reported
   return false;
 }
 
-// Operations of one block each at the head of their queue, as many as fit into the step: what is held for
-// them, and a call of the kernel's where it makes the copies, cost as much as 10 KiB. How many are over.
+// Copies the operations of one block each at the head of their queue, as many as fit into the step:
+// holding regions, and a system call if the kernel copies, cost as much as 10 KiB. Returns how many
+// are done.
 std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
   const OneSided* const first = link_.operations.find(queue.front());
   const bool read = first->kind == Kind::kRead;
@@ -238,7 +242,7 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
     bytes += copy.length_bytes;
   }
-  // Alone, one that the kernel would move has not been moved yet.
+  // The kernel has not moved a single block yet.
   if (count == 0 || (count == 1 && !holding.mapped()) || holding.release() != Code::kOk) {
     holding.drop();
     return 0;
@@ -250,7 +254,7 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
   return count;
 }
 
-// What is at the head of a queue and can be copied, up to the step's end.
+// Copies operations from the head of a queue, up to the end of the step.
 void DirectCopies::copy_head(Queue<Handle>& queue) {
   while (link_.working() && !queue.empty()) {
     const Handle handle = queue.front();
@@ -270,14 +274,15 @@ void DirectCopies::copy_head(Queue<Handle>& queue) {
   }
 }
 
-// Sees how the blocks of a step were copied. False: frames go for the operation, or the link is broken.
+// Handles the outcome of a step's blocks. Returns false if frames carry the operation instead, or
+// if the link is broken.
 bool DirectCopies::end_copy(Queue<Handle>& queue, Handle handle, Code code) {
   OneSided* const operation = link_.operations.find(handle);
   if (code == Code::kUnavailable) {
     link_.break_now(Status(Code::kUnavailable, "a local region was closed while a copy used it"));
     return false;
   }
-  if (code == Code::kUnimplemented) {  // from the beginning, over the wire
+  if (code == Code::kUnimplemented) {  // carried over the wire, from its beginning
     operation->way = Way::kWire;
     operation->restart();
     return false;
@@ -286,7 +291,7 @@ bool DirectCopies::end_copy(Queue<Handle>& queue, Handle handle, Code code) {
   if (code == Code::kOk && !over) return true;
   if (code == Code::kOk) count(*operation);
   if (code == Code::kOk && operation->has_imm) {
-    operation->way = Way::kWire;  // which brings the notification
+    operation->way = Way::kWire;  // the wire brings the notification
     return false;
   }
   if (operation->has_imm) link_.credits.unuse();

@@ -7,17 +7,18 @@
 
 namespace slime::transport::soft {
 
-// Reads and writes of memory that the peer lets us map, and of what the kernel reads and writes for
-// us: copied here, once, without the peer's program. They keep their place in the queues, so that
-// notifications and barriers mean what they mean on the wire. Thread: the loop.
+// Reads and writes of peer memory that is mapped here, or that the kernel copies for this side.
+// Each is copied once, without the peer's program. They keep their place in the queues, so that
+// notifications and barriers have the same meaning as on the wire. Thread: the loop.
 class DirectCopies {
  public:
   DirectCopies(Link& link, WayFinder& ways) : link_(link), ways_(ways) {}
 
-  // Copies within the post: a batch that is short and has nothing in front of it; `most_moved`: bytes
-  // that the kernel may move. False: the batch is posted like any other.
+  // Copies a batch within the post, if it is short and nothing is in front of it. `most_moved`:
+  // most bytes that the kernel may move. Returns false if nothing was copied: the batch is posted
+  // like any other.
   bool copy_now(OneSided& operation, std::uint64_t most_moved);
-  // Copies what is at the head of the queues, up to the end of this turn's step.
+  // Copies operations at the head of the queues, up to the end of this turn's step.
   void run();
   void begin_turn() { left_ = limits::kCopyStepBytes; }
 

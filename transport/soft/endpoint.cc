@@ -29,7 +29,7 @@ SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<Cred
 
 SoftEndpoint::~SoftEndpoint() {
   SLIME_CHECK(link_.loop->in_loop());
-  inbox_.drop_receiver();  // the receiver may be gone: nobody hears of what follows but the operations
+  inbox_.drop_receiver();  // the receiver may be gone: only operations learn of what follows
   link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (link_.life.broken()) end();
   link_.port->remove(*this);
@@ -64,7 +64,7 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
   if (messages_.send_now(parts, static_cast<std::uint32_t>(total), operation, options)) return {};
-  SLIME_TRY(refusal());  // it may have broken the connection
+  SLIME_TRY(refusal());  // sending may have broken the connection
   messages_.queue(parts, static_cast<std::uint32_t>(total), operation, options);
   return {};
 }
@@ -135,7 +135,7 @@ Status SoftEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expe
   return post_atomic(target, record, operation);
 }
 
-// The address that must be aligned is the target's: it checks.
+// The alignment of the target's address is checked by the target.
 Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
   record.number =
       CopyBlock{target.local, target.local_offset, target.remote, target.remote_offset, kAtomicBytes};
@@ -203,32 +203,34 @@ void SoftEndpoint::flush() {
   link_.in_burst = true;
   std::size_t moved = 0;
   while (link_.working()) {
-    copies_.run();  // which needs no room on the wire
+    copies_.run();  // copies need no room on the wire
     if (!link_.working()) break;
     if (!frames_.wire_full()) {
       stage();
       if (!link_.working()) break;
     }
     if (frames_.wire_full() || frames_.empty()) {
-      if (std::exchange(link_.completed_in_stage, false)) continue;  // its callback may have posted more
+      // its callback may have posted more operations
+      if (std::exchange(link_.completed_in_stage, false)) continue;
       break;
     }
     moved += frames_.send();
     if (!link_.working()) break;
     if (frames_.take_cut_answer()) answers_.cut();
-    // What completed with a write that filled the wire may have posted copies.
+    // The completion of a write that filled the wire may have posted copies.
     if (!frames_.wire_full() && moved >= limits::kTurnBytes) {
       link_.schedule_turn();
       break;
     }
   }
   link_.in_burst = false;
-  if (link_.has_finished()) link_.schedule_turn();  // what callbacks of this burst have sent at once
+  // messages that callbacks of this burst have sent at once
+  if (link_.has_finished()) link_.schedule_turn();
   if (link_.working()) frames_.ask_for_room();
   settle();
 }
 
-// Fixes the order of what goes next: small frames first, then bulk data, never more of it than one chunk.
+// Fixes the order of the next frames: small frames first, then bulk data, at most one chunk of it.
 void SoftEndpoint::stage() {
   if (frames_.goodbye_staged()) return;
   stage_control();
@@ -241,7 +243,7 @@ void SoftEndpoint::stage() {
 
 void SoftEndpoint::stage_control() {
   FrameHeader header;
-  // A message takes the grant along, if one is next.
+  // If a message is next, it carries the grant.
   if (link_.must_announce() && !messages_.next_may_go() && !frames_.small_full()) {
     header.type = FrameType::kCredit;
     header.value = link_.take_grant();
@@ -300,8 +302,8 @@ void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
   link_.schedule();
 }
 
-// A wire takes the bytes of writes long before the peer has them where its link is slow. That it has fewer of
-// them left than at the last look is progress, too.
+// Over a slow link a wire takes the bytes of writes long before the peer has them. So it counts as
+// progress, too, if fewer bytes are left than at the last look.
 void SoftEndpoint::note_backlog(TimePoint now) {
   bool writes = false;
   link_.operations.records().for_each([&writes](Handle, const OneSided& operation) {
@@ -312,7 +314,8 @@ void SoftEndpoint::note_backlog(TimePoint now) {
   if (comparable && backlog_bytes_ < before && writes) link_.note_progress();
 }
 
-// False when an operation that the peer knows of is overdue: nothing but a reset gives its memory back.
+// Returns false if an operation that the peer knows of is overdue: only a reset gives its memory
+// back.
 bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
   note_backlog(now);
   const StallWatch::Late late = link_.stalls.look(link_.operations.records(), now, next, [](OneSided&) {});
@@ -352,7 +355,7 @@ void SoftEndpoint::reset_if_using(const RegionRecord& record) {
                                      " was reset: a local region was closed while operations used it")));
 }
 
-// In a turn of its own, so outside the wire's events and every callback.
+// Runs in a turn of its own, so outside the wire's events and all callbacks.
 void SoftEndpoint::end() {
   link_.life.end();
   link_.given.end();
@@ -369,7 +372,7 @@ void SoftEndpoint::end() {
 void SoftEndpoint::complete_leftovers() {
   link_.complete_finished();
   const Status& leftover = link_.life.leftover();
-  SLIME_CHECK(!leftover.ok());  // what did not happen must not look as if it had
+  SLIME_CHECK(!leftover.ok());  // operations that did not happen must not look successful
   frames_.drop(leftover);
   messages_.drop(leftover);
   std::vector<Handle> handles;
@@ -386,10 +389,10 @@ void SoftEndpoint::tell_closed() {
   inbox_.drop_receiver()->on_closed(link_.life.error());
 }
 
-// A peer that was stopped inside of a copy of our memory may go on at any time. The memory cannot be moved
-// away from it while its region is open (an adapter, or other peers, may have the same pages), so the end is
-// not told before it has left, or is gone, or the region was closed. It tells nobody: we look, less and less
-// often.
+// A peer that was stopped inside a copy of our memory may go on at any time. The memory cannot be
+// moved while its region is open (an adapter, or other peers, may use the same pages). So the end
+// is reported only once the peer has left the copy or is gone, or the region was closed. The peer
+// does not report that, so this side looks, less and less often.
 bool SoftEndpoint::peer_has_left() {
   link_.timer.cancel();
   if (left_inside_ == nullptr || !left_inside_->busy()) {

@@ -59,7 +59,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] std::string describe() const override;
 
   // ---- for the port ----
-  void run();  // sends what is queued, or ends a broken endpoint
+  void run();  // sends queued frames, or ends a broken endpoint
   void on_slot_free() noexcept override { link_.top_up(); }
   void reset_if_using(const RegionRecord& record);
 
@@ -115,9 +115,10 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   bool awaiting_ = false;
   bool answers_turn_ = false;
   std::uint64_t credits_to_return_ = 0;
-  std::uint64_t backlog_bytes_ = 0;  // of the wire, at that time
+  std::uint64_t backlog_bytes_ = 0;  // of the wire, at last_backlog
   TimePoint backlog_at_{};
-  std::shared_ptr<const Loan> left_inside_;  // once ended: what the peer may still be copying under
+  // once ended: the loan under which the peer may still be copying
+  std::shared_ptr<const Loan> left_inside_;
   Nanos next_look_ = limits::kLoanLook;
 };
 

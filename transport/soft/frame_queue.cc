@@ -8,7 +8,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// What a peer gets for the rest of a promised part whose region was revoked meanwhile.
+// Bytes for the rest of a promised part whose region was revoked meanwhile.
 constexpr std::array<std::byte, limits::kChunkBytes> kZeros{};
 
 // The regions that one write to the wire touches.
@@ -75,7 +75,8 @@ void FrameQueue::ask_for_room() {
   if (wire_asked_ != wire_full_) link_.wire->want_write(wire_asked_ = wire_full_);
 }
 
-// One write to the wire for the whole burst, straight from the registered memory, which is pinned meanwhile.
+// Writes the whole burst to the wire in one call, straight from the registered memory, which is
+// pinned meanwhile.
 Result<std::size_t> FrameQueue::write() {
   std::array<iovec, 2 * limits::kBurstFrames> parts;
   std::size_t count = 0;
@@ -106,7 +107,8 @@ Result<std::size_t> FrameQueue::write() {
   return link_.wire->write(std::span(parts.data(), count));
 }
 
-// The region of an answer is gone: what was promised is filled with zeros, and the request fails.
+// The region of an answer is gone: sends zeros instead of the promised bytes, and fails the
+// request.
 void FrameQueue::zero_answer(std::size_t index) {
   const std::uint64_t request = staged_[index].header.operation;
   bool done_staged = false;
@@ -142,7 +144,7 @@ void FrameQueue::on_sent(Staged& frame) {
     case FrameType::kMessage:
       ++link_.counters.messages_sent;
       give_buffer(std::move(frame.message.bytes));
-      // Without an operation it was past its deadline.
+      // Without its operation, the message was past its deadline.
       if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
       return;
     case FrameType::kWrite:
@@ -194,7 +196,7 @@ void FrameQueue::finish_close(Status leftover) {
   link_.break_now(Status(Code::kCancelled, "closed"));
 }
 
-// One attempt, at a frame boundary only: a half sent frame cannot be followed by anything.
+// Tries once, and only at a frame boundary: no frame can follow a frame that is half sent.
 void FrameQueue::say_goodbye_now() {
   if (goodbye_sent_) return;
   if (!staged_.empty() && staged_.front().sent > 0) return;

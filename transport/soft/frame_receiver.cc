@@ -32,17 +32,18 @@ Status FrameReceiver::receive() {
     if (!got) return got.error();
     link_.counters.bytes_received += *got;
     moved += *got;
-    if (*got == room) expects_bulk_ = false;  // unless the frames that follow here are
+    if (*got == room) expects_bulk_ = false;  // unless the following frames are large
     Bytes input(buffer_.get() + begin_, end_ - begin_);
     parse(input, kEverything);
     begin_ = end_ - input.size();
-    if (*got < room) break;  // the wire is empty, or tells us in the next turn that it is not
+    if (*got < room) break;  // the wire is empty, or has another event in the next turn
   }
   return {};
 }
 
-// Parses what the wire shows where it lies. What is cut there goes through the buffer. Of fetches no more
-// than the peer should be told of before the next: it asks for others while those behind are read.
+// Parses frames in the wire's memory, without a copy. A frame that is cut there goes through the
+// buffer. Stops after as many bytes of fetches as the peer should be told of: the peer then asks
+// for more while this side reads the rest.
 std::size_t FrameReceiver::read_in_place() {
   std::size_t moved = 0;
   const std::uint64_t fetched_most = parts_.incoming.fetched() + limits::kFetchTold;
@@ -61,15 +62,16 @@ std::size_t FrameReceiver::read_in_place() {
   return moved;
 }
 
-// What the next read may place into the buffer, behind what it places straight where it belongs.
+// Returns how many bytes the next read may place into the buffer, after those that it places at
+// their destination.
 std::size_t FrameReceiver::buffer_room(std::size_t direct) const {
   const std::size_t room = limits::kReceiveBufferBytes - (end_ - begin_);
   const bool discards = direct == 0 && payload_.left() > 0;
   return expects_bulk_ && !discards ? std::min(room, limits::kReceiveAroundBulk) : room;
 }
 
-// Reads the rest of a payload straight to where it belongs, and what follows into the buffer. A payload is
-// only outstanding here when the buffer is empty.
+// Reads the rest of a payload straight to its destination, and the bytes behind it into the buffer.
+// A payload can only be outstanding here if the buffer is empty.
 Result<std::size_t> FrameReceiver::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
@@ -95,8 +97,9 @@ Result<std::size_t> FrameReceiver::fill() {
   return got;
 }
 
-// Holds the region that the payload goes into, until it is placed. Where the region refuses, the rest of a
-// peer's write is thrown away, and a read of ours breaks the connection: its data has no place any more.
+// Pins the region that the payload goes into, until the payload is placed. If the region refuses,
+// the rest of a peer's write is thrown away; a read of ours breaks the connection, because there is
+// no place for its data.
 Pin FrameReceiver::pin_payload() {
   Pin pin = payload_.pin();
   if (pin || !payload_.in_region()) return pin;
@@ -111,7 +114,7 @@ Pin FrameReceiver::pin_payload() {
 
 // ---------------------------------------------------------------------------------------------- frames
 
-// Takes what it understands off the front of `input`, until so many bytes of fetches are dealt with and whole
+// Parses frames at the front of `input`, until this many bytes of fetches are handled and whole
 // writes wait to be read.
 void FrameReceiver::parse(Bytes& input, std::uint64_t fetched_most) {
   while (link_.working() && (!parts_.incoming.awaits() || parts_.incoming.fetched() < fetched_most)) {

@@ -14,11 +14,11 @@
 
 namespace slime::transport::soft {
 
-// The incoming end of the stream: takes frames off the wire and hands each to the part that deals with
-// it. Messages, notifications and credits are dealt with here. Thread: the loop.
+// The incoming end of the stream: takes frames off the wire and hands each to the part that handles
+// it. Handles messages, notifications and credits itself. Thread: the loop.
 class FrameReceiver {
  public:
-  // What it hands frames to.
+  // The parts that get the frames.
   struct Parts {
     Inbox& inbox;
     RequestSender& requests;
@@ -28,9 +28,9 @@ class FrameReceiver {
   };
   FrameReceiver(Link& link, const Parts& parts);
 
-  // Takes what the wire has, up to a turn's share. Not OK: the wire is lost.
+  // Takes bytes off the wire, up to a turn's share. An error means that the wire is lost.
   Status receive();
-  // The slot of a message that was not received wholly; null: there is none.
+  // Returns the slot of a message that was only partly received; null: none.
   ReceiveSlot* take_slot() { return std::exchange(slot_, nullptr); }
   void drop_payload() { payload_.end(); }
 
@@ -52,13 +52,13 @@ class FrameReceiver {
   Link& link_;
   Parts parts_;
   std::unique_ptr<std::byte[]> buffer_;
-  std::size_t begin_ = 0;  // of what is in the buffer
+  std::size_t begin_ = 0;  // start of the unread bytes in the buffer
   std::size_t end_ = 0;
   bool expects_bulk_ = false;  // large payloads came, and no burst of small frames since
   FrameHeader frame_;
   Payload payload_;
   ReceiveSlot* slot_ = nullptr;
-  std::uint64_t expected_ = 0;  // of the compare_swap that is being received
+  std::uint64_t expected_ = 0;  // operand of the compare_swap that is being received
 };
 
 }  // namespace slime::transport::soft

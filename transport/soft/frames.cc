@@ -9,7 +9,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// What a frame of one type may carry; everything else is zero.
+// The fields that a frame of one type may use; all others are zero.
 struct Shape {
   std::uint32_t payload_least = 0;
   std::uint32_t payload_most = 0;
@@ -71,7 +71,7 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
   return std::nullopt;
 }
 
-// Most frames are, and then nothing else has to be looked at.
+// Most frames are plain messages, which need no other check.
 bool is_plain_message(const FrameHeader& header, std::uint32_t slot_bytes) {
   return header.type == FrameType::kMessage && header.payload_bytes <= slot_bytes &&
          (header.flags & ~kFlagStarved) == 0 && (header.code | header.reserved) == 0 &&

@@ -27,7 +27,7 @@ enum class FrameType : std::uint8_t {
   kCompareSwap = 12,  // value: the new value, payload: the expected one; else as kFetchAdd
   kAtomicReply = 13,  // code: how the request ended; value: what was there before
   kFetch = 14,        // payload: FetchBlocks of the sender's memory, to be read for (region, key)
-  kFetched = 15,      // value: bytes of fetches that are dealt with, since the beginning
+  kFetched = 15,      // value: bytes of fetches handled since the beginning
 };
 
 inline constexpr std::uint8_t kFlagLast = 1;     // kWrite, kFetch: the last part; an ack follows
@@ -62,15 +62,15 @@ struct FetchBlock {
 };
 static_assert(sizeof(FetchBlock) == 24);
 
-// A frame that is right in itself: known type, payload within its limit, every field that the type does not
-// use zero. Else kCorrupt with what is wrong. `bytes` has kHeaderBytes.
+// Returns kCorrupt, with the fault, unless the frame is valid in itself: known type, payload within
+// its limit, each unused field zero. `bytes` has kHeaderBytes.
 Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
 
-// What the two engines tell each other through the handshake.
+// What the two engines tell each other in the handshake.
 struct Parameters {
   std::uint32_t version = kVersion;
-  std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
-  std::uint32_t initial_credits = 0;  // what the peer may send before the first kCredit
+  std::uint32_t slot_bytes = 0;       // the largest message that this side takes
+  std::uint32_t initial_credits = 0;  // credits that the peer may use before the first kCredit
 
   static constexpr std::size_t kBytes = 12;
   // 2: with atomics; 3: messages carry grants; 4: fetches; 5: acks that wait

@@ -17,11 +17,11 @@
 
 namespace slime::transport::soft {
 
-// What the parts of one endpoint share: its wire, its life, its credits, its operations, and its turn
-// in the port. Each part changes only what its own work changes. Thread: the loop.
+// State that the parts of one endpoint share: wire, life, credits, operations, and the turn in the
+// port. Each part changes only what its own work changes. Thread: the loop.
 class Link {
  public:
-  // `endpoint`: what the port calls for its turn.
+  // `endpoint`: the port calls it for its turn.
   Link(SoftEndpoint& endpoint, std::shared_ptr<PortState> on, std::shared_ptr<CreditAccount> account,
        const Parameters& parameters, std::unique_ptr<Wire> over, Introduction introduction);
   Link(const Link&) = delete;
@@ -43,27 +43,29 @@ class Link {
   StallWatch stalls;
   SendCredits credits;
   PostGate gate;
-  bool starved = false;  // since the last message or notification, which tells the peer
+  // a send was refused since the last message or notification, which tells the peer
+  bool starved = false;
   ReceiveCredits given;
   OneSidedTable operations;
 
-  bool in_burst = false;  // the endpoint sends what is queued anyhow
+  bool in_burst = false;  // the endpoint sends queued frames anyhow
   bool scheduled = false;
   bool completed_in_stage = false;  // a callback within the burst may have posted more
 
   [[nodiscard]] bool working() const { return life.working(); }
   [[nodiscard]] std::size_t in_flight() const { return messages_in_flight_ + operations.size(); }
-  // Bytes of our one-sided operations have moved. Cheap: within a turn the loop reads the clock once.
+  // Notes that bytes of our one-sided operations have moved. Cheap: within a turn the loop reads
+  // the clock once.
   void note_progress() { stalls.note_progress(loop->now()); }
 
-  // Has the port call the endpoint in a later turn; lazily: when something else has the loop run.
+  // Makes the port call the endpoint in a later turn; lazily: when the loop runs for other work.
   void schedule() {
     if (!in_burst) schedule_turn();
   }
   void schedule_turn(bool lazily = false);
 
-  // Stops all traffic at once; the operations complete in a later turn. Their regions are let go
-  // here, so that a region's owner may free it as soon as close() returns.
+  // Stops all traffic at once; the operations complete in a later turn. Releases their regions
+  // here, so that an owner may free a region as soon as close() returns.
   void break_now(Status reason);
   void corrupt(std::string_view what);
 
@@ -73,22 +75,23 @@ class Link {
 
   void complete(Operation& operation, Status status);
   void complete_one_sided(Handle handle, Status status);
-  // Messages in flight: posted, not completed.
+  // Count messages in flight: posted, not completed.
   void add_message() { ++messages_in_flight_; }
   void complete_message(Operation& operation, Status status) {
     --messages_in_flight_;
     complete(operation, std::move(status));
   }
-  // An operation whose work was done within its post completes in the next turn.
+  // Completes, in the next turn, an operation whose work was done within its post.
   void finish_later(Operation& operation) {
     ++messages_in_flight_;
     finished_.push_back(&operation);
   }
   [[nodiscard]] bool has_finished() const { return !finished_.empty(); }
-  // Completes these. Outside of every post.
+  // Completes these operations. Call outside of every post.
   void complete_finished();
 
-  // Promises what the peer shall have, and tells the peer before it runs out.
+  // Promises more credits to the peer if it should have more, and tells the peer before it runs
+  // out.
   void top_up();
   // Returns a grant that the peer has not been told of, which goes with the next frame; 0: nothing.
   std::uint64_t take_grant() {

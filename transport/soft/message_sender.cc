@@ -14,7 +14,8 @@ bool MessageSender::send_now(std::span<const Bytes> parts, std::uint32_t total, 
   return write_now(parts, total, operation, options.late_completion);
 }
 
-// The shortest way of a message to the wire: no place in a queue and no buffer.
+// Writes a message to the wire in the shortest way: without a place in a queue, and without a
+// buffer.
 bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                               bool late_completion) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
@@ -44,7 +45,7 @@ bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total,
     ++link_.counters.messages_sent;
     link_.finish_later(operation);
   } else {
-    // The rest is the next that the wire gets.
+    // The rest of the message is what the wire gets next.
     link_.add_message();
     Staged& frame = frames_.push(header);
     frame.message.bytes = frames_.take_buffer();

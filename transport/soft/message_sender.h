@@ -8,18 +8,18 @@
 
 namespace slime::transport::soft {
 
-// The messages of this side that are not staged yet, and the short way past their queue.
-// Thread: the loop.
+// The messages of this side that are not staged yet, and a shorter way past their queue. Thread:
+// the loop.
 class MessageSender {
  public:
   MessageSender(Link& link, FrameQueue& frames)
       : link_(link), frames_(frames), always_prompt_(link.wire->cheap_writes()) {}
 
-  // Sends the next message at once: the first after something came, for which the peer may be
-  // waiting. Later messages share a write in the next turn, unless writes are cheap.
+  // Lets the next message be sent at once. Call when something came, because the peer may wait for
+  // that message. Later messages share a write in the next turn, unless writes are cheap.
   void be_prompt() { prompt_ = true; }
-  // Sends a message at once, if it is short, has nothing in front of it, and is prompt. False: it has
-  // not left, and the link may be broken.
+  // Sends a message at once if it is short, nothing is in front of it, and be_prompt() allows it.
+  // Returns false if the message has not left; the link may be broken then.
   bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                 const SendOptions& options);
   void queue(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
@@ -30,8 +30,8 @@ class MessageSender {
     return !messages_.empty() && link_.operations.barrier_passed(messages_.front().barrier);
   }
   void stage();
-  // Takes back messages that are past their deadline. One that is half sent completes, but its bytes
-  // must go on.
+  // Takes out messages that are past their deadline. A message that is half sent completes, but its
+  // bytes must still be sent.
   void expire(TimePoint now, TimePoint& next);
   // Completes the operations of all messages.
   void drop(const Status& leftover);

@@ -16,14 +16,14 @@
 namespace slime::transport::soft {
 
 enum class Kind { kWrite, kRead, kFetchAdd, kCompareSwap };
-// How an operation's bytes get there: over the wire, copied by this side, or by the peer out of this
-// side's memory; open: the peer has not said yet which of them can be.
+// How the bytes of an operation move: over the wire, copied by this side, or read by the peer from
+// this side's memory. kOpen: the peer has not said yet which of these are possible.
 enum class Way { kOpen, kWire, kDirect, kFetch };
 
 // A posted one-sided operation.
 struct OneSided {
-  // By member: as an aggregate it is cleared as a whole first, with an instruction that waits for the copy
-  // before.
+  // Constructs by member. As an aggregate, the record would first be cleared as a whole, with an
+  // instruction that waits for the copy before.
   explicit OneSided(Kind kind, std::span<const CopyBlock> copies = {}) : kind(kind), copies(copies) {}
 
   Operation* operation = nullptr;
@@ -31,19 +31,19 @@ struct OneSided {
   std::uint64_t sequence = 0;
   Kind kind;
   Way way = Way::kOpen;
-  std::span<const CopyBlock> copies;  // of a read or a write
-  std::optional<CopyBlock> number;    // of an atomic: its 8 bytes on both sides
-  std::uint64_t value = 0;            // of an atomic: what to add, or to store
-  std::uint64_t expected = 0;         // of a compare_swap
-  std::size_t next_copy = 0;          // the first copy that is not wholly sent, asked for, or made
-  std::uint64_t copy_offset = 0;      // bytes of it that are
-  std::uint32_t asked = 0;            // requests that are not answered wholly
+  std::span<const CopyBlock> copies;   // of a read or a write
+  std::optional<CopyBlock> number;     // of an atomic: its 8 bytes at both sides
+  std::uint64_t value = 0;        // of an atomic: the number to add or to store
+  std::uint64_t expected = 0;     // operand of a compare_swap
+  std::size_t next_copy = 0;      // the first copy that is not completely sent, asked for, or made
+  std::uint64_t copy_offset = 0;  // bytes of that copy that are
+  std::uint32_t asked = 0;        // requests without a complete answer
   std::uint32_t imm = 0;
   bool has_imm = false;
   bool started = false;  // the peer may know of it
-  bool sent = false;     // all frames of a write are handed over: its ack may come
+  bool sent = false;     // all frames of a write are handed to the wire: its ack may come
   bool starved = false;
-  bool fetched = false;  // of a read: some of it was, and not mapped
+  bool fetched = false;  // of a read: the kernel copied a part from memory that is not mapped
   Code failure = Code::kOk;
 
   [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
@@ -53,7 +53,7 @@ struct OneSided {
     if (atomic()) return Rights::kReadWrite;
     return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
   }
-  // Goes on to the next copy that has bytes. True: there is none.
+  // Goes on to the next copy that has bytes. Returns true if there is none.
   bool skip_empty() {
     while (next_copy < copies.size() && copies[next_copy].length_bytes == 0) ++next_copy;
     return next_copy == copies.size();
@@ -65,7 +65,7 @@ struct OneSided {
   }
 };
 
-// What an operation with a `failure` of the peer's ends with.
+// Returns the status of an operation that the peer has refused with `failure`.
 Status refused_by_peer(const OneSided& operation, std::string_view peer_name);
 
 // The record of the local region of a copy.
@@ -75,24 +75,24 @@ const std::shared_ptr<RegionRecord>& shared_record_of(const CopyBlock& copy);
 // The posted one-sided operations, and their order. Thread: the loop.
 class OneSidedTable {
  public:
-  // Takes in an operation whose regions' uses are counted.
+  // Adds an operation; the uses of its regions are counted already.
   void add(OneSided& record);
-  // Null for an operation that has completed.
+  // Returns null for an operation that has completed.
   OneSided* find(Handle handle) { return records_.find(handle); }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
   SlotMap<OneSided>& records() { return records_; }
-  // Forgets an operation and lets go of its regions; to be completed.
+  // Removes an operation and releases its regions. The caller completes it.
   Operation& take(Handle handle);
-  // All operations let go of their regions, and of the caller's copies.
+  // Releases the regions of all operations, and drops the callers' lists of copies.
   void let_go();
   // Returns whether an operation uses the region.
   bool use(const RegionUses& uses);
 
-  // Not wholly staged or asked for, in order; entries of completed operations may be among them.
+  // Operations that are not completely staged or asked for, in order. May contain completed ones.
   Queue<Handle>& writes() { return writes_; }
   Queue<Handle>& requests() { return requests_; }
 
-  // The operations posted so far come before this barrier.
+  // Returns a barrier behind the operations posted so far.
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
   // Returns whether all writes before the barrier are staged, and all requests completed.
   bool barrier_passed(std::uint64_t barrier) { return barrier == 0 || none_before(barrier); }
@@ -104,7 +104,7 @@ class OneSidedTable {
   std::uint64_t next_sequence_ = 1;
   Queue<Handle> writes_;
   Queue<Handle> requests_;
-  Queue<Handle> open_requests_;  // those not completed, in order; stale ones are skipped
+  Queue<Handle> open_requests_;  // not completed, in order; completed ones are skipped
 };
 
 }  // namespace slime::transport::soft

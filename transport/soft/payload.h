@@ -9,13 +9,13 @@
 
 namespace slime::transport::soft {
 
-// Where the payload of the frame that comes now goes, and how much of it is still to come.
-// Thread: the loop.
+// The destination of the payload of the current frame, and the number of bytes that are still to
+// come. Thread: the loop.
 class Payload {
  public:
   enum class Kind { kNone, kMessage, kWrite, kRead, kExpected, kFetch, kDiscard };
 
-  // A frame begins, with so many bytes of payload; without place() there is none.
+  // Begins a frame with this many bytes of payload. Without place() the bytes have no destination.
   void begin(std::size_t bytes) { left_ = bytes; }
   void place(Kind kind, std::byte* to) {
     kind_ = kind;
@@ -26,9 +26,9 @@ class Payload {
     record_ = std::move(record);
     place(kind, record_->data + offset);
   }
-  // Throws away what is left.
+  // Throws the remaining bytes away.
   void discard() { kind_ = Kind::kDiscard; }
-  // The payload is placed: what it was.
+  // Ends the payload, all of which is placed. Returns its kind.
   Kind end() {
     record_.reset();
     return std::exchange(kind_, Kind::kNone);
@@ -37,15 +37,15 @@ class Payload {
   [[nodiscard]] Kind kind() const { return kind_; }
   [[nodiscard]] std::size_t left() const { return left_; }
   [[nodiscard]] bool in_region() const { return kind_ == Kind::kWrite || kind_ == Kind::kRead; }
-  // Holds the region; empty where the region refuses.
+  // Pins the region. Returns an empty pin if the region refuses.
   [[nodiscard]] Pin pin() const {
     if (!in_region()) return {};
     return kind_ == Kind::kWrite ? Pin::for_peer(*record_) : Pin::for_own(*record_);
   }
-  // Bytes that a read of the wire may place straight where they belong.
+  // Returns how many bytes a read of the wire may place straight at their destination.
   [[nodiscard]] std::size_t direct_room() const { return kind_ == Kind::kDiscard ? 0 : left_; }
   [[nodiscard]] std::byte* to() const { return to_; }
-  // So many bytes are placed, or thrown away.
+  // Call when this many bytes were placed or thrown away.
   void placed(std::size_t bytes) {
     if (kind_ != Kind::kDiscard) to_ += bytes;
     left_ -= bytes;

@@ -12,7 +12,7 @@ class SoftPool final : public ReceivePool {
  public:
   SoftPool(std::shared_ptr<Loop> loop, const PortOptions& options)
       : ReceivePool(std::move(loop), options, options.base_credits) {}
-  // A slot for a message that had a credit.
+  // Returns a slot for a message that had a credit.
   ReceiveSlot& take_slot(CreditAccount& account);
 
  private:

@@ -13,7 +13,8 @@ namespace slime::transport::soft {
 
 class SoftEndpoint;
 
-// What a port, its endpoints and the tasks that it posted share. Thread: the loop where nothing else is said.
+// State that a port, its endpoints and its posted tasks share. Thread: the loop, unless a function
+// says otherwise.
 class PortState final : private Deferred, public std::enable_shared_from_this<PortState> {
  public:
   PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> device, const PortOptions& options);
@@ -21,16 +22,16 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
   const std::shared_ptr<DeviceState> device;
   const std::shared_ptr<SoftPool> pool;
 
-  // Any thread: the loop, or null once the port is gone.
+  // Returns the loop, or null once the port is gone. Thread: any.
   [[nodiscard]] std::shared_ptr<Loop> loop() const;
-  // Any thread: resets the endpoints that have posted operations on the region; at once when called on the
-  // loop.
+  // Resets the endpoints that have posted operations on the region; at once when called on the
+  // loop. Thread: any.
   void reset_users(std::shared_ptr<RegionRecord> record);
 
   void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SoftEndpoint& endpoint);
-  // Has endpoint.run() called in a later turn; once for all endpoints of a burst. Lazily: a caller
-  // in a hurry tells the loop.
+  // Calls endpoint.run() in a later turn, once for all endpoints of a burst. Lazily: a caller in a
+  // hurry tells the loop.
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
@@ -44,7 +45,7 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;
   std::vector<SoftEndpoint*> running_;
-  EndpointCounters gone_;  // of endpoints that are
+  EndpointCounters gone_;  // counters of ended endpoints
 };
 
 class SoftPort final : public Port {

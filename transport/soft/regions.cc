@@ -53,7 +53,7 @@ Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
   if (memory_fd < 0) {
     out.address = reinterpret_cast<std::uintptr_t>(data);
   } else {
-    // Opened anew: a duplicate would have the rights of the original.
+    // Opens the memfd again, because a duplicate would have the rights of the original.
     const int access = allows(rights, Rights::kRemoteWrite) ? O_RDWR : O_RDONLY;
     out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
     if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
@@ -65,8 +65,8 @@ Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
   return out;
 }
 
-// A mapping is readable as a whole or not at all: its ends say it of nearly all memory. Where they are of
-// two, and what is between them is of a third kind, the copy fails.
+// A mapping is readable as a whole or not at all, so testing its two ends decides nearly all cases.
+// If the ends are in two mappings, with a third kind of memory between them, the copy fails later.
 bool RegionRecord::fetchable() {
   int known = fetchable_.load(std::memory_order_relaxed);
   if (known < 0) {
@@ -88,7 +88,7 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
       if (loans_.empty()) return true;
     }
     if (steady_clock().now() >= deadline) return false;
-    // The peer does not tell: its step is over in less time than a wake-up takes.
+    // The peer sends no event: its step ends sooner than a wake-up would take.
     std::this_thread::sleep_for(limits::kLoanLook);
   }
 }

@@ -19,15 +19,15 @@ namespace slime::transport::soft {
 
 // One registration as the engine sees it. Thread: any.
 //
-// Two kinds of use keep revocation final. A *pin* is held across one call to the wire that touches the
-// memory, so it is short and never spans a callback. A *use* is held by an operation of ours from its post to
-// its end. revoke() refuses new uses and all pins of peers; cut() refuses every pin. After cut() and
-// wait_unpinned() nothing here touches the memory any more. A *loan* lets a peer do so by itself; those that
-// are left are waited for last.
+// Two kinds of use keep revocation final. A *pin* is held during one call to the wire that touches
+// the memory, so it is short and never spans a callback. A *use* is held by an operation of ours
+// from its post to its end. revoke() refuses new uses and all pins of peers; cut() refuses every
+// pin. After cut() and wait_unpinned() no code here touches the memory any more. A *loan* lets a
+// peer copy by itself; loans that are left are waited for last.
 class RegionRecord {
  public:
-  // `memory_fd`: the memfd behind it, which lives until wait_unpinned() has returned; -1 for memory that is
-  // not ours.
+  // `memory_fd`: the memfd of the memory, which must stay open until wait_unpinned() has returned;
+  // -1 for memory that is not ours.
   RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key,
                int memory_fd = -1)
       : data(data), length_bytes(length_bytes), rights(rights), key(key), memory_fd(memory_fd) {}
@@ -42,16 +42,20 @@ class RegionRecord {
   const std::uint64_t key;
   const int memory_fd;
 
-  // Whether the kernel reads it for other processes; not so of a device's memory. Asked for as a whole, once.
+  // Returns whether the kernel reads the memory for other processes, which it does not for a
+  // device's memory. Asks the kernel once, for the whole memory.
   [[nodiscard]] bool fetchable();
-  // Shows it to a peer, until revoke().
+  // Lends the memory to a peer, until revoke().
   Result<Lent> lend(std::shared_ptr<Loan> loan);
-  // Only once revoked. False when peers are inside of copies at `deadline` of the steady clock.
+  // Call only after revoke(). Returns false if peers are inside copies at `deadline` of the steady
+  // clock.
   bool wait_returned(TimePoint deadline);
-  // Only once revoked: the memory has other pages, and no thread waits for those peers any more.
+  // Call only after revoke(): the memory has other pages, and no thread waits for those peers any
+  // more.
   void let_go();
 
-  // False once the region is revoked (peers) or cut (own operations): the memory must not be touched.
+  // Return false once the region is revoked (for peers) or cut (for own operations): then the
+  // memory must not be touched.
   bool pin_for_peer() { return pin(kRevoked | kCut); }
   bool pin_for_own() { return pin(kCut); }
   void unpin();
@@ -80,11 +84,12 @@ class RegionRecord {
 // The regions of one device that peers may name. Thread: any.
 class RegionTable final : public Lender {
  public:
-  // kResourceExhausted when the device has too many.
+  // Returns kResourceExhausted if the device has too many regions.
   Result<Handle> add(std::shared_ptr<RegionRecord> record);
   void remove(Handle id);
   Result<Lent> lend(Handle id, std::uint64_t key, std::shared_ptr<Loan> loan) override;
-  // What a peer asks for with `need`: the record, or why not (kNotFound, kPermissionDenied).
+  // Returns the record of a region that a peer uses with `need`, or the reason of a refusal:
+  // kNotFound, kPermissionDenied.
   std::shared_ptr<RegionRecord> find(Handle id, std::uint64_t key, Rights need, std::uint64_t offset,
                                      std::uint64_t length, Code& why) const;
 
@@ -93,7 +98,7 @@ class RegionTable final : public Lender {
   SlotMap<std::shared_ptr<RegionRecord>> records_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
 };
 
-// Holds one pin; empty when the region refused it.
+// Holds one pin; empty if the region refused it.
 class Pin {
  public:
   Pin() = default;

@@ -22,7 +22,7 @@ void RequestSender::stage() {
     if (operation->skip_empty()) {
       requests.pop_front();
       if (operation->asked > 0) continue;
-      // A batch without a byte, or whose last answer came before its empty copies.
+      // The batch has no bytes, or its last answer came before its empty copies.
       link_.completed_in_stage = true;
       link_.complete_one_sided(handle, {});
       if (!link_.working()) return;
@@ -100,7 +100,7 @@ void RequestSender::on_atomic_reply(const FrameHeader& header) {
   if (!is_oldest(header, true)) return link_.corrupt("the answer to an atomic that it was not asked for");
   const Handle handle = asked_.pop_front().operation;
   OneSided* operation = link_.operations.find(handle);
-  SLIME_CHECK(operation != nullptr);  // it stays until it is answered
+  SLIME_CHECK(operation != nullptr);  // an atomic stays until it is answered
   link_.note_progress();
   if (header.code != 0) {
     operation->failure = error_code_from_wire(header.code);

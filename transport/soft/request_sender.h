@@ -8,22 +8,22 @@
 
 namespace slime::transport::soft {
 
-// What this side asks of the peer: reads and atomics, and their answers, which come in the order of
-// the requests. Thread: the loop.
+// The reads and atomics of this side, and their answers, which come in the order of the requests.
+// Thread: the loop.
 class RequestSender {
  public:
   RequestSender(Link& link, FrameQueue& frames, WayFinder& ways)
       : link_(link), frames_(frames), ways_(ways) {}
 
   void stage();
-  // Data of the oldest request; places it in the local region.
+  // Takes data of the oldest request, and places it in the local region.
   void begin_data(const FrameHeader& header, Payload& payload);
   void end_data(const FrameHeader& header) { asked_.front().received += header.payload_bytes; }
   void on_read_done(const FrameHeader& header);
   void on_atomic_reply(const FrameHeader& header);
 
  private:
-  // A request that the peer has not answered wholly.
+  // A request without a complete answer.
   struct Asked {
     std::uint64_t request = 0;
     Handle operation;

@@ -5,7 +5,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// On both sides, so that the target reads the two as one.
+// Returns whether two copies are adjacent on both sides, so that the target reads them as one.
 bool follows(const CopyBlock& before, const CopyBlock& copy) {
   return copy.local == before.local && copy.remote == before.remote &&
          copy.local_offset == before.local_offset + before.length_bytes &&
@@ -27,7 +27,7 @@ Way WayFinder::find(const OneSided& operation) {
       if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
       remote = copy.remote;
     }
-    // What the target would refuse it shall refuse itself.
+    // Copies that the target would refuse go over the wire, so that the target refuses them.
     if (reach.way == PeerMemory::Way::kWire ||
         !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
       return operation.kind == Kind::kWrite ? fetch_or_wire(operation) : Way::kWire;
@@ -63,7 +63,7 @@ Way WayFinder::decide(OneSided& operation) {
     operation.way = find(operation);
     if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
   }
-  // Refused since that was decided, and nothing of it is on its way.
+  // The kernel has refused since then, and nothing of the operation has been sent yet.
   if (operation.way == Way::kFetch && fetch_denied_ && operation.next_copy == 0 && operation.copy_offset == 0)
     operation.way = Way::kWire;
   return operation.way;

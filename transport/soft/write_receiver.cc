@@ -5,7 +5,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// What the acknowledgement of a fetch says that was not made.
+// Returns the code in the ack of a fetch that failed.
 Code code_of(PeerMemory::Outcome fetch) {
   switch (fetch) {
     case PeerMemory::Outcome::kDone:
@@ -22,7 +22,7 @@ Code code_of(PeerMemory::Outcome fetch) {
 
 }  // namespace
 
-// The next part of a write that has begun, or the first of one.
+// Handles the next part of a write in progress, or the first part of a write.
 bool WriteReceiver::enter(const FrameHeader& header) {
   if (current_ == 0) {
     current_ = header.operation;
@@ -83,7 +83,7 @@ void WriteReceiver::end_fetch(const FrameHeader& header) {
   end_bytes(header);
 }
 
-// False: the blocks will not be read.
+// Returns false if the blocks will not be read.
 bool WriteReceiver::await_fetch(const FrameHeader& header) {
   const std::span<const FetchBlock> blocks(blocks_->data(), header.payload_bytes / sizeof(FetchBlock));
   std::uint64_t total = 0;
@@ -94,14 +94,14 @@ bool WriteReceiver::await_fetch(const FrameHeader& header) {
     }
     total += block.length;
   }
-  // No more of such frames than there is room for in one turn.
+  // The peer must not send more such frames than there is room for in one turn.
   if (fetched_ - fetched_told_ + total > limits::kFetchAhead) {
     link_.corrupt("more to fetch than it has been told that it may ask for");
     return false;
   }
   fetched_ += total;
-  // A call of the kernel's and the look at the peer cost as much as 10 KiB: what goes to one region, and
-  // comes one behind the other, is read together.
+  // A system call and the check of the peer cost as much as 10 KiB. So blocks for one region that
+  // follow each other are read together.
   if (!awaited_.empty() && (awaited_.front().region != header.region || awaited_.front().key != header.key ||
                             awaited_blocks_.size() + blocks.size() > limits::kFetchBlocks))
     fetch_awaited();
@@ -117,11 +117,11 @@ void WriteReceiver::fetch_awaited() {
   if (awaited_.empty()) return;
   const Code together = fetch(awaited_.front(), awaited_blocks_);
   std::span<const FetchBlock> blocks(awaited_blocks_);
-  Code code = Code::kOk;  // of the write whose parts these are
+  Code code = Code::kOk;  // of the write to which these parts belong
   for (const FrameHeader& part : awaited_) {
     const std::span<const FetchBlock> its = blocks.first(part.value);
     blocks = blocks.subspan(part.value);
-    // Which of them it was.
+    // Finds the part that failed.
     if (code == Code::kOk && together != Code::kOk) code = awaited_.size() == 1 ? together : fetch(part, its);
     if (part.flags != kFlagLast) continue;
     current_fetched_ = false;
@@ -129,7 +129,7 @@ void WriteReceiver::fetch_awaited() {
     queue_ack(part.operation, std::exchange(code, Code::kOk));
     if (!link_.working()) break;
   }
-  if (awaited_.back().flags != kFlagLast) {  // more of that one is to come
+  if (awaited_.back().flags != kFlagLast) {  // more parts of this write will come
     current_code_ = code;
     current_fetched_ = true;
   }
@@ -163,7 +163,8 @@ void WriteReceiver::queue_ack(std::uint64_t operation, Code code, bool patient) 
   if (!patient)
     acks_due_ = true;
   else if (!acks_due_)
-    link_.timer.arm(link_.loop->now() + limits::kAckPatience);  // for a sender that did not send the next one
+    // for a sender that does not send the next write
+    link_.timer.arm(link_.loop->now() + limits::kAckPatience);
 }
 
 void WriteReceiver::stage_acks() {

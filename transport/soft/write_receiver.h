@@ -11,35 +11,35 @@
 
 namespace slime::transport::soft {
 
-// The peer's writes, and their acks. The bytes come with the frames, or are read out of the peer's
-// memory by addresses that come instead: those keep their place among the frames. Thread: the loop.
+// The peer's writes, and their acks. Frames carry the bytes, or addresses from which this side
+// reads them in the peer's memory; frames with addresses keep their place among the others. Thread:
+// the loop.
 class WriteReceiver {
  public:
   WriteReceiver(Link& link, FrameQueue& frames) : link_(link), frames_(frames) {}
 
-  // A frame with bytes begins; places them in the region, or throws them away.
+  // Begins a frame with bytes; places them in the region, or throws them away.
   void begin_bytes(const FrameHeader& header, Payload& payload);
-  // The region of the bytes refuses: the write fails.
+  // The region refuses the bytes: the write fails.
   void refuse() { current_code_ = Code::kNotFound; }
   void end_bytes(const FrameHeader& header);
-  // The notification that ends a write, or stands alone, has come. Returns whether it is to be
-  // delivered; kCorrupt: inside another write, and the link broke.
+  // Handles a notification, which ends a write or stands alone. Returns whether it is to be
+  // delivered. kCorrupt: it came inside another write, and the link is broken.
   Code end_with_imm(const FrameHeader& header);
 
-  // A frame with addresses begins.
+  // Begins a frame with addresses.
   void begin_fetch(const FrameHeader& header, Payload& payload);
-  // The addresses are there: at most a chunk of bulk data, to be read with others.
+  // All addresses have come: at most a chunk of bulk data, to be read together with others.
   void end_fetch(const FrameHeader& header);
-  // Reads what awaits that: before whatever comes behind these parts of writes, and before anything
-  // is answered.
+  // Reads the fetches that wait: before any later frame is handled, and before any answer.
   void fetch_awaited();
   [[nodiscard]] bool awaits() const { return !awaited_.empty(); }
-  // Bytes of fetches that are dealt with since the beginning.
+  // Returns the bytes of fetches that were handled since the beginning.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
 
   void queue_ack(std::uint64_t operation, Code code, bool patient = false);
   void stage_acks();
-  // Acks that wait for others are staged with the next.
+  // Stages acks that wait for others, together with the next ack.
   void hurry_acks() { acks_due_ = true; }
   [[nodiscard]] bool acked() const { return acks_.empty(); }
 
@@ -61,13 +61,14 @@ class WriteReceiver {
   std::uint64_t current_ = 0;  // the write whose last frame has not come
   Code current_code_ = Code::kOk;
   bool current_fetched_ = false;
-  std::unique_ptr<FetchBlocks> blocks_;     // once the peer has sent some
-  std::vector<FrameHeader> awaited_;        // parts of writes, to be read together; the value: of blocks
-  std::vector<FetchBlock> awaited_blocks_;  // of these, in their order
+  std::unique_ptr<FetchBlocks> blocks_;  // made when the peer has sent the first fetch
+  // parts of writes, to be read together; value: number of blocks
+  std::vector<FrameHeader> awaited_;
+  std::vector<FetchBlock> awaited_blocks_;  // the blocks of these parts, in order
   std::uint64_t fetched_ = 0;
   std::uint64_t fetched_told_ = 0;
   Queue<Ack> acks_;
-  bool acks_due_ = false;  // all that are there now
+  bool acks_due_ = false;  // all acks that are there now
 };
 
 }  // namespace slime::transport::soft

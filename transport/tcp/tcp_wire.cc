@@ -21,19 +21,20 @@ namespace {
 
 constexpr std::uint32_t kAlways = EPOLLIN | EPOLLRDHUP;
 constexpr std::uint32_t kGone = EPOLLERR | EPOLLHUP;
-// TCP_RTO_MAX_MS, of Linux 6.15, which the C library does not know: the longest pause between two
+// TCP_RTO_MAX_MS of Linux 6.15, which the C library does not define: the longest pause between two
 // retransmissions.
 constexpr int kLongestPause = 44;
 // A congestion control that every kernel has, for every user.
 constexpr std::string_view kUnpaced = "reno";
 
-// The connection is over, as opposed to a call that failed.
+// Returns whether the error means that the connection is over, and not only that one call failed.
 bool is_end(int error) {
   return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH ||
          error == ENETUNREACH;
 }
 
-// The kernel gave up: the peer acknowledged nothing, and did not answer keepalive.
+// Returns whether the kernel gave up because the peer acknowledged nothing, or did not answer
+// keepalive.
 bool is_silence(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 std::string explain(std::string_view call, int error) {
@@ -52,7 +53,8 @@ msghdr message_of(std::span<const iovec> parts) {
 }
 
 void set_number(int fd, int level, int option, int value) {
-  // All of them are aids; a kernel that refuses one leaves its own tuning and the engine's deadlines.
+  // All these options only help: if a kernel refuses one, its own tuning and the engine's deadlines
+  // still work.
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -61,9 +63,11 @@ void set_number(int fd, int level, int option, int value) {
 Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Nanos outage) {
   const auto ours = SocketAddress::of_socket(socket.get());
   if (!ours) return ours.error();
-  // A peer that has reset the connection has no address any more, but its last words can be read.
+  // If the peer has reset the connection, the socket has no remote address any more, but the peer's
+  // last bytes can be read.
   const auto theirs = SocketAddress::of_peer(socket.get());
-  if (!theirs && ours->to_address().port == 0) return theirs.error();  // it never was connected
+  // the socket never was connected
+  if (!theirs && ours->to_address().port == 0) return theirs.error();
   const int on = 1;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
     return from_errno("TCP_NODELAY", errno);
@@ -116,7 +120,8 @@ Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
     if (is_end(errno)) {
-      // What the peer sent before it went is still to be read; the reading side then finds the end.
+      // Bytes that the peer sent before it went are still to be read; the reader then finds the
+      // end.
       write_error_ = errno;
       update_watch();
       return std::size_t{0};
@@ -155,7 +160,7 @@ std::uint64_t TcpWire::backlog_bytes() const {
   return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
-// The engine gets the error as an answer; nothing more is told to it.
+// The engine gets the error as an answer, and no event follows.
 Status TcpWire::broken(std::string_view call, int error) {
   ended_ = true;
   update_watch();
@@ -187,7 +192,8 @@ void TcpWire::on_fd_events(std::uint32_t events) noexcept {
     read_something_ = false;
     handler_->on_readable();
     if (ended_) return;
-    // Data that came before a reset is read first; an engine that reads nothing learns of the reset here.
+    // Data that came before a reset is read first; an engine that does not read learns of the reset
+    // here.
     if ((events & kGone) != 0 && !read_something_) {
       int error = 0;
       socklen_t length = sizeof error;
@@ -198,7 +204,7 @@ void TcpWire::on_fd_events(std::uint32_t events) noexcept {
   if ((events & EPOLLOUT) != 0 && want_write_ && !ended_) handler_->on_writable();
 }
 
-// From the next turn: no event ever comes from inside a call to the wire.
+// Reports the failure in the next turn: no event comes from inside a call to the wire.
 void TcpWire::fail_later(Status reason) {
   if (failing_) return;
   failing_ = loop_.add_timer(loop_.now(), [this, why = std::move(reason)] {
@@ -228,7 +234,7 @@ void TcpWire::set_waiting(bool waiting) {
 
 void TcpWire::on_linger() {
   linger_ = TimerId{};
-  if (waiting_) return;  // the next set_waiting(false) comes back to it
+  if (waiting_) return;  // the next set_waiting(false) does this
   const TimePoint due = deadline_after(idle_since_, limits::kKeepaliveLinger);
   if (loop_.now() >= due) return arm_keepalive(false);
   linger_ = loop_.add_timer(due, [this] { on_linger(); });
@@ -240,14 +246,15 @@ void TcpWire::arm_keepalive(bool on) {
   bound_sends(on && loop_.now() - wrote_at_ < limits::kKeepaliveRecent);
 }
 
-// Keepalive finds a peer that is silent; the user timeout one that does not acknowledge what we sent, which
-// keepalive never sees. But it also changes what keepalive does: the kernel then counts no probes, but the
-// time since anything came, and one lost probe is the end of a connection over which nothing went for longer.
-// So it is set only once something was sent, whose acknowledgement starts that time anew.
+// Keepalive finds a silent peer. The user timeout finds a peer that does not acknowledge sent data,
+// which keepalive never notices. But the user timeout also changes keepalive: the kernel then
+// counts the time since anything came instead of the probes, and one lost probe ends a connection
+// that was idle for longer. So the user timeout is set only once something was sent, whose
+// acknowledgement starts that time anew.
 //
-// While sent data waits for its acknowledgement the kernel repeats it and sends no keepalive. It doubles the
-// pause each time: the last repetition before the user timeout may then fall into the outage. So the pause is
-// bounded, too.
+// While sent data waits for its acknowledgement, the kernel repeats the data and sends no
+// keepalive. Each pause is twice the one before, so the last repetition before the user timeout may
+// fall into the outage. So the pause is bounded, too.
 void TcpWire::bound_sends(bool on) {
   if (sends_bounded_ == on) return;
   sends_bounded_ = on;

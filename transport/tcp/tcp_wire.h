@@ -10,9 +10,9 @@
 
 namespace slime::transport::tcp {
 
-// A connected TCP socket as the wire of the software engine. Bytes that arrived before the peer's end of
-// stream are read first; the end itself, or a broken connection, is told at once, also to an engine that has
-// nothing to read. Thread: the loop.
+// A connected TCP socket as the wire of the software engine. Bytes that arrived before the peer's
+// end of stream are read first. The end itself, or a broken connection, is reported at once, also
+// to an engine that has nothing to read. Thread: the loop.
 class TcpWire final : public Wire, private FdHandler {
  public:
   // `socket` is connected and non-blocking. While work waits, a peer may be unreachable for `outage`.
@@ -43,14 +43,14 @@ class TcpWire final : public Wire, private FdHandler {
   UniqueFd socket_;
   const Keepalive keepalive_;
   const std::string text_;
-  int longest_pause_ms_ = 0;  // of retransmissions, as the kernel has it; 0: it cannot be changed
+  int longest_pause_ms_ = 0;  // between retransmissions, as the kernel has it; 0: cannot be changed
   WireHandler* handler_ = nullptr;
   std::uint32_t watched_events_ = 0;
   bool watched_ = false;
   bool want_write_ = false;
-  int write_error_ = 0;          // the connection ended, as a write saw it
+  int write_error_ = 0;          // a write found that the connection has ended
   bool read_something_ = false;  // since the last event
-  bool ended_ = false;           // the engine knows that the wire is gone
+  bool ended_ = false;           // the engine has been told that the wire is gone
   bool waiting_ = false;
   bool armed_ = false;
   bool sends_bounded_ = false;

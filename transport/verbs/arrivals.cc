@@ -54,11 +54,11 @@ void Arrivals::on_message(const ibv_wc& completion, ReceiveSlot& slot) {
     link_.opening.got_hello = true;
     link_.life.opened();
   }
-  // A grant that is older than what the credit word said is nothing new.
+  // Takes only a grant that is newer than the credit word said.
   if (ahead > 0) credits_.take_grant(credits.ours.limit() + static_cast<std::uint64_t>(ahead));
   if (note->control || note->woken) {
     credits.woken();
-    // The peer had not seen yet how much of its grant was used.
+    // When the peer sent this, it did not know yet how much of its grant was used.
     if (credits.ours.free() == 0 && link_.port->post_receives()) credits_.starve();
   }
   if (note->control) return;

@@ -8,14 +8,14 @@
 
 namespace slime::transport::verbs {
 
-// Takes what the peer's messages and notifications bring: the hello, credits, and what the receiver
-// gets. Thread: the loop.
+// Takes what the peer's messages and notifications bring: the hello, credits, and bytes for the
+// receiver. Thread: the loop.
 class Arrivals {
  public:
   Arrivals(Link& link, Inbox& inbox, CreditExchange& credits)
       : link_(link), inbox_(inbox), credits_(credits) {}
 
-  // Takes a filled or flushed slot. False: nothing came with it.
+  // Takes a filled or flushed slot. Returns false if it brought nothing.
   bool take(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
 
  private:

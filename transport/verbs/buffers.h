@@ -96,8 +96,8 @@ class StagingPool {
   std::vector<std::uint32_t> free_;
 };
 
-// Two words for each endpoint of a port: one that the peer writes grants into, and one that this
-// side's grants are written from. Thread: the loop; the device writes the first word at any time.
+// Two words for each endpoint of a port: one into which the peer writes grants, and one from which
+// this side's grants are written. Thread: the loop; the device writes the first word at any time.
 class CreditWords {
  public:
   static Result<std::unique_ptr<CreditWords>> create(std::shared_ptr<Context> context, std::uint32_t count);
@@ -107,7 +107,7 @@ class CreditWords {
   [[nodiscard]] std::uint64_t read(std::uint32_t index) const;
   // Returns the place of a byte that is not read again.
   [[nodiscard]] ibv_sge scratch() const;
-  // Sets the word that the next grant is written from, and returns its place.
+  // Sets the word from which the next grant is written, and returns its place.
   ibv_sge source(std::uint32_t index, std::uint64_t value);
 
  private:
@@ -121,7 +121,7 @@ class CreditWords {
     return reinterpret_cast<Pair*>(pages_->data())[index];
   }
   const std::unique_ptr<RegisteredPages> pages_;
-  const std::uint32_t count_;  // the pair behind them is the scratch
+  const std::uint32_t count_;  // number of pairs of words; one more pair behind them is the scratch
 };
 
 }  // namespace slime::transport::verbs

@@ -19,7 +19,7 @@ struct Chain {
   std::uint32_t count = 0;
   std::uint32_t owner_count = 0;
 
-  // Of each request, in a chain of messages.
+  // Owner of a request in a chain of messages.
   struct Sender {
     Operation* operation = nullptr;
     std::uint32_t buffer = 0;
@@ -32,7 +32,7 @@ struct Chain {
     request.opcode = opcode;
     request.send_flags = 0;
     request.imm_data = 0;
-    request.wr = {};  // of the other fields, RC queue pairs read the id alone
+    request.wr = {};  // RC queue pairs read no other field than the id
     request.sg_list = parts[count].data();
     request.num_sge = 0;
     ++count;

@@ -31,7 +31,7 @@ Result<ibv_context*> open_named(const Functions& functions, const std::string& n
   return context;
 }
 
-// Checks what the options ask of the port that was chosen.
+// Checks that the chosen port has what the options ask for.
 Status check_options(const Options& options, const PortInfo& port) {
   const int mtu = mtu_bytes(port.attributes.active_mtu);
   if (options.mtu > mtu) {
@@ -134,8 +134,9 @@ Result<std::shared_ptr<Context>> Context::open(const Functions& functions, Optio
 void Context::set_lost() { changing_->lost.store(true); }
 bool Context::lost() const { return changing_->lost.load(); }
 
-// The kernel takes all objects from a device that is gone, and answers EIO to calls that end them
-// afterwards. Some drivers say EIO for other reasons, too: a device that still answers is not gone.
+// The kernel takes all objects away from a device that has gone, and later answers EIO to calls
+// that end them. Some drivers say EIO for other reasons, too: a device that still answers has not
+// gone.
 bool Context::gone() const {
   ibv_port_attr ignored{};
   return lost() || functions.query_port(handle, static_cast<std::uint8_t>(selection.port), &ignored) == EIO;

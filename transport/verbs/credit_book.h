@@ -9,13 +9,13 @@
 
 namespace slime::transport::verbs {
 
-// Keeps the credits of both directions, and which side waits to be woken: a side that used its last
-// credit says so (it is starved), and its peer answers with a message once it may send more (a
-// wake-up). Counts only; CreditExchange sends. Thread: the loop.
+// Keeps the credits of both directions, and which side waits to be woken. A side that has used its
+// last credit says that it is starved; its peer sends a message (a wake-up) once that side may send
+// more. Counts only; CreditExchange sends. Thread: the loop.
 class CreditBook {
  public:
   // `initial`: credits that the peer gives before its first grant. `account` is open; one slot of
-  // it is for the control message of the peer, of which at most one is under way.
+  // it is for the peer's control message, of which at most one is in flight.
   CreditBook(std::uint32_t initial, ReceivePool& pool, std::shared_ptr<CreditAccount> account)
       : ours(initial), given(pool, std::move(account), 1) {}
 
@@ -26,7 +26,7 @@ class CreditBook {
   // Returns whether the peer was told that this side is starved, and has not answered. Until then
   // its credit word is not looked at.
   [[nodiscard]] bool starved() const { return starved_; }
-  // Returns true if the peer is to be told now.
+  // Returns true if the peer must be told now.
   bool starve() { return !std::exchange(starved_, true); }
   void woken() { starved_ = false; }
 
@@ -39,17 +39,17 @@ class CreditBook {
   [[nodiscard]] bool wakes_peer() const { return peer_starved_ && given.granted() > peer_limit_; }
   void peer_woken() { peer_starved_ = false; }
 
-  // Returns whether the peer is to be told of a grant although no message goes.
+  // Returns whether the peer must be told of a grant although no message is sent.
   [[nodiscard]] bool grant_due() const { return given.unannounced() && given.low(); }
-  // Notes that a grant went without a message. A peer that needs that again and again gets more at
-  // once, as if it had starved.
+  // Notes that a grant was sent without a message. A peer that needs this repeatedly gets more
+  // credits at once, as if it were starved.
   void announce_alone(TimePoint now) {
     given.announce();
     if (now - std::exchange(last_grant_, now) < limits::kCreditIdle) given.grow();
   }
 
-  // What messages say of the credits: the grant alone; that of a control message, which wakes the
-  // peer; that of a message with all that is to be said. `last`: no other message waits behind it.
+  // Return the credit parts of messages: the grant alone; the grant of a control message, which
+  // wakes the peer; and all parts. `last`: no other message waits behind this one.
   [[nodiscard]] MessageNote plain_note() const { return {granted(), false, false, false}; }
   [[nodiscard]] MessageNote control_note() const { return {granted(), true, false, false}; }
   MessageNote next_note(bool last) {
@@ -65,8 +65,8 @@ class CreditBook {
 
   bool starved_ = false;
   bool peer_starved_ = false;
-  std::uint64_t peer_limit_ = 0;  // what a starved peer knows of, or less
-  TimePoint last_grant_{};        // that no message carried
+  std::uint64_t peer_limit_ = 0;  // a grant that a starved peer knows of, or an earlier one
+  TimePoint last_grant_{};        // last grant that no message carried
 };
 
 inline bool CreditBook::peer_starves(std::uint64_t limit) {

@@ -10,7 +10,7 @@ Status CreditExchange::need(std::uint64_t reserve, bool message_waits) {
   if (ours.free() <= reserve) look();
   if (ours.free() > reserve) return {};
   ++link_.counters.credit_stalls;
-  if (!message_waits) starve();  // a notification cannot say so
+  if (!message_waits) starve();  // a notification cannot tell the peer
   return link_.gate.refuse_for_credit(reserve);
 }
 

@@ -6,7 +6,7 @@
 
 namespace slime::transport::verbs {
 
-// Tells the peer of grants, and takes in those of the peer: by messages, by the credit word, and by
+// Tells the peer of grants, and takes the peer's grants: by messages, by the credit word, and by
 // frames of the side channel. Thread: the loop.
 class CreditExchange {
  public:
@@ -20,10 +20,10 @@ class CreditExchange {
   bool wanted_are_free(bool message_waits);
   // Takes a grant: the peer has given `limit` credits since the beginning.
   void take_grant(std::uint64_t limit);
-  // Takes the grant that the peer has written into this side's credit word. While the peer is to
-  // wake this side, the word is left alone: so at most one wake-up is under way.
+  // Takes the grant that the peer has written into this side's credit word. While this side waits
+  // for the peer's wake-up, ignores the word, so that at most one wake-up is in flight.
   void look();
-  // Tells the peer that this side is starved, unless it knows.
+  // Tells the peer that this side is starved, if the peer does not know.
   void starve();
   // Gives credits back that were not used for a while; `next` becomes the time of the next look if
   // that is earlier.
@@ -32,10 +32,10 @@ class CreditExchange {
   // ---- credits that the peer has
   void peer_starves(std::uint64_t limit);
   void peer_returns(std::uint64_t count);
-  // Sends a message without bytes: a hello, or grants that a starved peer waits for. It fills the
-  // peer's control slot. False: there is no room.
+  // Sends a message without bytes: a hello, or grants for a starved peer. It takes the peer's
+  // control slot. Returns false if there is no room.
   bool send_control();
-  // Tells the peer of a grant that no message took along.
+  // Tells the peer of a grant that no message carried.
   void send_grant();
 
  private:

@@ -26,8 +26,8 @@ bool DataSender::worth_striping(std::span<const CopyBlock> copies) const {
   return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
 }
 
-// Of several idle ones always the same, which the device then knows best: the last, which has the
-// shortest ring.
+// Of several idle queue pairs takes always the same one, which the device then has in its cache:
+// the last, which has the shortest ring.
 std::uint32_t DataSender::least_busy() const {
   std::uint32_t best = 0;
   std::size_t least = SIZE_MAX;
@@ -78,8 +78,8 @@ void DataSender::complete_empty() {
   for (const Handle handle : handles) link_.complete_one_sided(*link_.operations.find(handle), Status());
 }
 
-// The shortest way of one block to the device. False: it takes more than one work request, or its
-// turn.
+// Posts an operation of one block directly, which is the fastest way. Returns false if the
+// operation needs more than one work request, or has to wait for its turn.
 bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
   if (operation.batch.size() != 1 || operation.flush_read || !backlogs_[lane].empty()) return false;
   if (link_.queues.room(lane + 1, 1) == 0) return false;
@@ -95,7 +95,7 @@ bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
   return true;
 }
 
-// Posts one chain. True: there may be more.
+// Posts one chain. Returns true if there may be more.
 bool DataSender::post_chain(std::uint32_t lane) {
   const std::uint32_t most = link_.queues.room(lane + 1, limits::kChainRequests);
   if (most == 0) return false;
@@ -110,7 +110,7 @@ bool DataSender::post_chain(std::uint32_t lane) {
       OneSided* const operation = link_.operations.find(handle);
       if (operation == nullptr) return;
       operation->in_flight -= count;
-      operation->failure = lost;  // what the device took of it may still succeed: the whole has not
+      operation->failure = lost;  // parts that the device took may still succeed, but not the whole
     });
     link_.break_fabric(lost);
   }
@@ -129,7 +129,7 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
       continue;
     }
     const std::uint32_t before = chain.count;
-    // A striped one takes turns with the other data queue pairs.
+    // A striped operation takes turns with the other data queue pairs.
     const std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
     bool more = true;
     while (chain.count < until && more) more = requests_.next(*operation, chain);
@@ -148,7 +148,7 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
     if (more) return;  // the chain is full, or it is the turn of another data queue pair
     operation->posted = true;
     backlog.pop_front();
-    if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without a byte
+    if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without bytes
   }
 }
 

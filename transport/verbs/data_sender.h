@@ -17,16 +17,16 @@ class DataSender {
  public:
   explicit DataSender(Link& link);
 
-  // Takes an operation that link.operations has. True: it left at once, alone.
+  // Takes an operation from link.operations. Returns true if it left at once, alone.
   bool add(OneSided& operation, bool striped);
-  // Posts what the device takes.
+  // Posts as much as the device takes.
   void run();
   // Returns whether nothing is left to post or to complete.
   [[nodiscard]] bool idle() const;
-  // Completes the batches without a byte. Outside of every post.
+  // Completes the batches without bytes. Call outside of every post.
   void complete_empty();
 
-  // Returns whether a batch goes over all data queue pairs.
+  // Returns whether to spread a batch over all data queue pairs.
   [[nodiscard]] bool worth_striping(std::span<const CopyBlock> copies) const;
   // Returns whether a read of the batch's last byte has to flush the batch into memory.
   [[nodiscard]] bool wants_flush_read(std::span<const CopyBlock> copies) const;
@@ -40,8 +40,8 @@ class DataSender {
 
   Link& link_;
   RequestBuilder requests_;
-  std::vector<Queue<Handle>> backlogs_;  // of each data queue pair
-  std::vector<Handle> empty_;            // batches without a byte, to be completed outside of posts
+  std::vector<Queue<Handle>> backlogs_;  // one for each data queue pair
+  std::vector<Handle> empty_;            // batches without bytes, completed outside of posts
 };
 
 }  // namespace slime::transport::verbs

@@ -19,18 +19,18 @@ namespace slime::transport::verbs {
 class Registration;
 struct RegionRecord;
 
-// A user of a device: resets endpoints for its regions, and hears its events. Thread: any.
+// A user of a device: resets endpoints for its regions, and gets its events. Thread: any.
 class RegionUsers {
  public:
   virtual ~RegionUsers() = default;
   // Resets the endpoints that have posted operations on the region (null: every endpoint). Drops
-  // their uses once their queue pairs are destroyed, so that no byte moves for them any more. On
-  // the users' loop, all that has happened when the call returns; on other threads, it happens on
-  // the loop later.
+  // their uses once their queue pairs are destroyed, so that the operations move no more bytes.
+  // When the call returns on the users' loop, this is done; on other threads it is done later, on
+  // the loop.
   virtual void reset_users(const RegionUses* uses) = 0;
   [[nodiscard]] virtual std::shared_ptr<Loop> users_loop() const = 0;  // null: gone
-  // Hears an event of the device; `queue_pair` is the number of the queue pair that it concerns, or
-  // 0.
+  // Called for an event of the device; `queue_pair` is the number of the queue pair that it
+  // concerns, or 0.
   virtual void on_device_event(ibv_event_type type, std::uint32_t queue_pair) = 0;
 };
 
@@ -45,7 +45,8 @@ class DeviceState {
   ~DeviceState();
 
   const DmabufExporter& exporter;
-  // Returns the context for new objects. Another one once the device was opened again.
+  // Returns the context for new objects. After the device was opened again, this is another
+  // context.
   [[nodiscard]] std::shared_ptr<Context> context() const;
 
   // ---- for ports
@@ -70,10 +71,10 @@ class DeviceState {
   // ---- for regions
   [[nodiscard]] std::vector<std::shared_ptr<RegionUsers>> users();
   void set_unusable(const Status& reason);
-  // Adds a region: reopen() registers it anew, until its record is closed. False: `context` is not
-  // the newest one; register with the newest first.
+  // Adds a region: reopen() registers it anew, until its record is closed. Returns false if
+  // `context` is not the newest: register with the newest first.
   [[nodiscard]] bool add_region(const std::shared_ptr<RegionRecord>& record, const Context& context);
-  // kResourceExhausted: the device has too many regions.
+  // Returns kResourceExhausted if the device has too many regions.
   Result<Handle> new_region_id();
   void drop_region_id(Handle id);
 
@@ -85,7 +86,8 @@ class DeviceState {
   // Returns a key of this device that gives access to nothing, for regions that peers may not use.
   Result<std::uint32_t> useless_key();
 
-  // Returns whether registrations ask for relaxed ordering. A driver that refuses it is asked once.
+  // Returns whether registrations ask for relaxed ordering. If a driver refuses it once, it is not
+  // asked again.
   [[nodiscard]] bool relaxed_ordering() const { return relaxed_ordering_.load(std::memory_order_relaxed); }
   void no_relaxed_ordering();
 

@@ -10,7 +10,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// The lifespan of a value, which is no counter.
+// The lifespan of a counter's value, which is a setting and not a counter.
 constexpr std::string_view kLifespan = "lifespan";
 
 bool always_shown(std::string_view name) {

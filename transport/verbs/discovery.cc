@@ -60,14 +60,14 @@ GidInfo describe_gid(int index, const ibv_gid_entry& entry) {
   return out;
 }
 
-// Returns the folder of the device in sysfs, as libibverbs tells it.
+// Returns the folder of the device in sysfs, as libibverbs reports it.
 fs::path sysfs_folder(const ibv_device& device, const std::string& name) {
   const std::string told(device.ibdev_path, strnlen(device.ibdev_path, sizeof device.ibdev_path));
   return told.empty() ? fs::path("/sys/class/infiniband") / name : fs::path(told);
 }
 
-// Opens the device's file: libibverbs tries several ways to open a device, and leaves the error of
-// the last.
+// Opens the device's file, because libibverbs tries several ways to open a device and leaves only
+// the error of the last.
 bool lacks_rights(const ibv_device& device, int error) {
   if (error == EACCES || error == EPERM) return true;
   const std::string file(device.dev_name, strnlen(device.dev_name, sizeof device.dev_name));

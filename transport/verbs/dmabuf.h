@@ -11,7 +11,7 @@ namespace slime::transport::verbs {
 // Device memory as a dma-buf, which an adapter can register by its descriptor.
 struct Dmabuf {
   UniqueFd fd;
-  std::uint64_t offset = 0;  // of the first byte of the range within it
+  std::uint64_t offset = 0;  // of the range's first byte within the dma-buf
 };
 
 // Turns a range of device memory into a dma-buf. Thread: any.

@@ -34,7 +34,7 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts)
 
 VerbsEndpoint::~VerbsEndpoint() {
   SLIME_CHECK(link_.loop->in_loop());
-  inbox_.drop_receiver();  // it may be gone: only operations hear of what follows
+  inbox_.drop_receiver();  // the receiver may be gone: only operations learn of what follows
   link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (link_.life.broken()) {
     if (link_.operations.at_device()) link_.pairs->leave_now();
@@ -55,7 +55,7 @@ std::string VerbsEndpoint::describe() const {
 }
 
 std::uint64_t VerbsEndpoint::credits() const {
-  // Looking changes only what this side knows, never what it is.
+  // A look changes only what this side knows, so it may be const.
   if (link_.life.takes_posts()) const_cast<VerbsEndpoint*>(this)->credits_.look();
   return link_.gate.messages(in_flight());
 }
@@ -71,7 +71,7 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   const auto bytes = static_cast<std::uint32_t>(total);
   if (std::exchange(link_.prompt, false) && !options.after_writes) {
     if (messages_.send_now(parts, bytes, operation)) return {};
-    SLIME_TRY(refusal());  // it may have broken the connection
+    SLIME_TRY(refusal());  // sending may have broken the connection
   }
   Status queued = messages_.queue(parts, bytes, operation, options);
   if (!queued.ok()) {
@@ -83,7 +83,7 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   return {};
 }
 
-// Checks a batch and takes it in, or refuses it. The record is to be completed, and handed to
+// Checks a batch and records it, or refuses it. The caller completes the record and hands it to
 // enqueue().
 Status VerbsEndpoint::admit(Kind kind, std::span<const CopyBlock> copies, bool notifies, Operation& operation,
                             OneSided*& record) {
@@ -200,11 +200,11 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
 }
 
 void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
-  // Scheduled last: a caller may be waiting for what the receiver posted.
+  // Scheduled last: a caller may be waiting for operations that the receiver posted.
   if (arrivals_.take(queue_pair, completion, slot)) schedule_after_completion();
 }
 
-// Urgent is what a caller may wait for: posts, grants, the end.
+// Work that a caller may wait for is urgent: posts, grants, the end.
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
   const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
@@ -220,7 +220,7 @@ void VerbsEndpoint::schedule_after_completion() {
 void VerbsEndpoint::run() {
   link_.scheduled = false;
   if (link_.life.broken()) {
-    link_.side.reset();  // the peer learns of it at once
+    link_.side.reset();  // closing the side channel tells the peer at once
     if (!link_.pairs->gone()) return link_.pairs->check();
     end();
     return schedule();  // on_closed comes in a turn of its own
@@ -236,12 +236,12 @@ void VerbsEndpoint::flush() {
   link_.in_burst = true;
   link_.prompt = false;
   if (opening.got_hello) {
-    // A caller may wait for these, and for nothing else that is done here. Messages leave first
-    // while the peer has credits without those that they could bring.
+    // A caller may wait for the messages, and for nothing else here. So messages leave first, while
+    // the peer has credits without those that the messages could bring.
     if (!link_.credits.peer_starved() && !link_.credits.given.low()) messages_.run();
     data_.run();
   }
-  // What was freed is posted before it is promised.
+  // Freed slots are posted before they are promised.
   if (link_.working() && link_.port->post_receives()) link_.credits.given.top_up();
   if (link_.working() && opening.hello_due && opening.connected)
     link_.opening.hello_due = !credits_.send_control();

@@ -20,14 +20,14 @@ namespace slime::transport::verbs {
 // One connected pair: a message queue pair, data queue pairs, and the handshake's TCP connection as
 // a side channel. Thread: the loop.
 //
-// The first post after something came hands its work to the device at once. Other posts only queue,
-// and run(), which the port calls once for each burst of completions or posts, hands chains to the
+// The first post after an arrival hands its work to the device at once. Other posts only queue;
+// run(), which the port calls once for each burst of completions or posts, hands chains to the
 // device. No callback runs inside a post.
 //
-// This class takes posts, has its parts take turns, and ends the pair. The parts, over the Link
+// This class takes posts, gives its parts their turns, and ends the pair. The parts, over the Link
 // that they share: MessageSender and DataSender hand work to the device, WorkCompletions and
-// Arrivals take what comes out of the completion queue, CreditExchange and SideTalk speak with the
-// peer, SilenceWatch misses it.
+// Arrivals handle completions, CreditExchange and SideTalk talk to the peer, SilenceWatch finds a
+// silent peer.
 class VerbsEndpoint final : public Endpoint, public CreditOwner {
  public:
   explicit VerbsEndpoint(EndpointParts parts);
@@ -62,7 +62,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
   void run();
   void schedule() { link_.schedule(); }
   void on_slot_free() noexcept override { link_.schedule_housekeeping(); }
-  // False for a completion that fits nothing that is in flight.
+  // Returns false for a completion that matches nothing in flight.
   bool on_sent(const WorkId& id, const ibv_wc& completion);
   void on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
   // Resets the endpoint if operations use the region; null: in any case. `now`: their uses have
@@ -78,7 +78,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
   void on_pairs_failed() { link_.queues.mark_ends(); }
   // Returns whether the device has no work of this endpoint. Also for tests.
   [[nodiscard]] bool drained() const { return link_.queues.in_flight() == 0; }
-  // Lets go of the queue pairs. Returns how many work requests they still have, and adds their send
+  // Releases the queue pairs. Returns how many work requests they still have, and adds their send
   // buffers to `buffers`.
   std::uint32_t leave_pairs(std::vector<std::uint32_t>& buffers) { return link_.queues.leave(buffers); }
   void on_pairs_gone();

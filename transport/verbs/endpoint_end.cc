@@ -1,4 +1,4 @@
-// How an endpoint opens, closes, breaks and ends, and what happens in time.
+// How an endpoint opens, closes, breaks and ends, and what it does at points in time.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void VerbsEndpoint::on_connected(const Status& outcome) {
   if (!link_.working()) return;
   if (!outcome.ok()) return link_.break_fabric(link_.path.lost(outcome));
   link_.opening.connected = true;
-  // The peer may send from here on, so what it was promised must be posted.
+  // The peer may send from here on, so the promised slots must be posted.
   link_.port->post_receives();
   link_.say(SideFrameType::kReady);
   schedule();
@@ -31,7 +31,7 @@ void VerbsEndpoint::reset(Status reason) {
   link_.break_now(std::move(reason));
 }
 
-// Also while it is broken: the device still has what was not flushed.
+// Does so also on a broken endpoint: the device still has work that was not flushed.
 void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
   if (link_.life.ended() || (uses != nullptr && !link_.operations.use(uses))) return;
   link_.break_now(
@@ -44,11 +44,11 @@ void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
     link_.pairs->hurry();
 }
 
-// The device does nothing for this endpoint any more: it touches no memory of the operations.
+// The device does nothing more for this endpoint, and touches no memory of its operations.
 void VerbsEndpoint::on_pairs_gone() {
-  // The owner of a region may free it before they complete.
+  // The owner of a region may free it before the operations complete.
   link_.operations.let_go();
-  schedule();  // with nothing to wait for any more, the operations complete
+  schedule();  // the operations complete, because there is nothing left to wait for
 }
 
 void VerbsEndpoint::finish_close(Status leftover) {
@@ -59,7 +59,7 @@ void VerbsEndpoint::finish_close(Status leftover) {
   link_.break_now(Status(Code::kCancelled, "closed"));
 }
 
-// A close goes on once everything that was taken has been acknowledged by the peer's device.
+// Goes on with a close once the peer's device has acknowledged all posted work.
 void VerbsEndpoint::advance_close() {
   if (!link_.life.closing() || in_flight() > 0) return;
   const QueuePair& pair = link_.queues.pair(0);
@@ -73,7 +73,7 @@ void VerbsEndpoint::end() {
   link_.side.reset();
   link_.timer.cancel();
   const Status& leftover = link_.life.leftover();
-  SLIME_CHECK(!leftover.ok());  // what did not happen must not look as if it had
+  SLIME_CHECK(!leftover.ok());  // operations that did not happen must not look successful
   complete_sent();
   messages_.end();
   std::vector<Handle> handles;
@@ -119,8 +119,8 @@ void VerbsEndpoint::on_timer(TimePoint now, Nanos pause) {
   schedule();
 }
 
-// Ends one-sided operations that are overdue. False: the device knew of one, and the link broke,
-// because nothing but a reset gives its memory back.
+// Ends one-sided operations that are overdue. Returns false if the device knew of one: then the
+// link broke, because only a reset gives its memory back.
 bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
   const StallWatch::Late late =
       link_.stalls.look(link_.operations.records(), now, next, [&](OneSided& operation) {

@@ -8,10 +8,10 @@
 
 namespace slime::transport::verbs {
 
-// What is to blame for an error completion.
+// What caused an error completion.
 enum class Blame {
-  kVictim,  // flushed, because the queue pair had failed already: look for the first error
-  kLocal,   // a bug of ours, or memory of ours that is gone
+  kVictim,  // flushed, because the queue pair had failed before: look for the first error
+  kLocal,   // a bug of this side, or memory of this side that is gone
   kRemote,  // the peer refused: key, rights, bounds, or a region that is gone
   kPath,    // no proper answer: dead peer, wrong GID, MTU, partition, cable
   kPeer,    // the peer answered, but had no receive posted, or a fault of its adapter
@@ -19,7 +19,7 @@ enum class Blame {
 };
 Blame blame_for(ibv_wc_status status);
 std::string_view blame_name(Blame blame);
-// Counts an error completion, by blame.
+// Counts an error completion by its cause.
 void count_error(EndpointCounters& counters, ibv_wc_status status);
 
 // The work that failed, for the text.
@@ -28,14 +28,14 @@ struct FailedWork {
   std::string_view peer;       // its name
   std::string path;            // device, port, both GIDs, MTU, SL, traffic class, timeout, retries
 };
-// Returns the status that the operation ends with: code by blame (kRemote: kPermissionDenied;
-// kPath, kPeer: kUnavailable; kVictim: kUnavailable; kLocal, kDevice: kInternal), and a text with
+// Returns the status that the operation ends with. The code follows the cause: kRemote:
+// kPermissionDenied; kPath, kPeer, kVictim: kUnavailable; kLocal, kDevice: kInternal. The text has
 // the operation, the peer, the verbs status by name and number, vendor_err, the path, the probable
 // cause and what to check.
 Status completion_error(const Functions& functions, const ibv_wc& completion, const FailedWork& work);
-// Returns the error of a call that returned `error` (an errno value): kResourceExhausted for ENOMEM
-// with the advice on `ulimit -l` when `pins_memory`, else by errno. `what` names the call and its
-// size.
+// Returns the error of a call that returned `error` (an errno value). If `pins_memory`, ENOMEM
+// becomes kResourceExhausted with the advice on `ulimit -l`; all else goes by errno. `what` names
+// the call and its size.
 Status call_error(std::string_view what, int error, bool pins_memory = false);
 // "device fatal", "port error", ...
 std::string_view event_name(ibv_event_type type);

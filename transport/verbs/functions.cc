@@ -22,8 +22,8 @@ using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_att
 using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
                            std::size_t);
 
-// Held while the library is loaded or has one of its locks: a child of fork() that inherited such a
-// lock would wait for ever. The library locks its list of devices, and the list of pages that it
+// Held while the library is loaded or holds one of its locks: a child of fork() that inherited such
+// a lock would wait for ever. The library locks its list of devices, and the list of pages that it
 // hides from fork().
 ForkMutex& library_mutex() {
   static ForkMutex& mutex = *new ForkMutex;
@@ -65,8 +65,8 @@ void guard(Functions& out) {
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
   *out = {};
   verbs_context* const more = extended(context);
-  // Fields count from the end of the struct, so that old fields keep their place when new ones come
-  // in front.
+  // Fields count from the end of the struct, so that old fields keep their place when new fields
+  // are put in front.
   if (more != nullptr && more->sz >= sizeof(verbs_context) - offsetof(verbs_context, query_port) &&
       more->query_port != nullptr) {
     return more->query_port(context, port, out, sizeof *out);
@@ -159,8 +159,9 @@ void find_functions(Loader& loader, Functions& out) {
   out.post_send = &post_send;
 }
 
-// `error`: the return value of ibv_fork_init(). Without that call a child of fork() that touches a
-// page of registered memory could leave the parent with another page than the adapter writes to.
+// `error`: the return value of ibv_fork_init(). If that call failed, a child of fork() that touches
+// a page of registered memory could leave the parent with another page than the one the adapter
+// writes to.
 void warn_of_forks(int error) {
   if (error == 0) return;
   if (error == EINVAL) {
@@ -179,7 +180,7 @@ struct Loaded {
 };
 
 Result<Functions> find(const char* library_name) {
-  // Kept for ever: drivers of the library start threads and exit handlers of their own.
+  // Never unloaded: drivers of the library start threads and exit handlers of their own.
   void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
@@ -197,8 +198,8 @@ Result<Functions> find(const char* library_name) {
   return functions;
 }
 
-// Since Linux 5.12 fork() copies registered pages. On older kernels, and where the user asks for
-// it, the library hides them from fork(), and keeps a list of them under a lock.
+// Since Linux 5.12 fork() copies registered pages. On older kernels, and if the user asks for it,
+// the library hides the pages from fork(), and keeps a list of them under a lock.
 bool hides_pages_from_fork() {
   for (const char* const name : {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE"}) {
     if (std::getenv(name) != nullptr) return true;

@@ -6,11 +6,11 @@
 
 namespace slime::transport::verbs {
 
-// All functions of libibverbs that this provider calls, by their names there. Slime never links
-// against libibverbs: load_functions() fills the table with dlopen, so one build runs on machines
-// with and without RDMA, and tests pass a table of their own. Return values and errno are those of
-// libibverbs: functions that return int return 0 or an errno value; functions that return a pointer
-// return null and set errno.
+// All functions of libibverbs that this provider calls, under the library's names. Slime never
+// links against libibverbs: load_functions() fills the table with dlopen, so one build runs on
+// machines with and without RDMA, and tests pass a table of their own. Return values and errno are
+// those of libibverbs: functions that return int return 0 or an errno value; functions that return
+// a pointer return null and set errno.
 struct Functions {
   // ---- library
   int (*fork_init)() = nullptr;

@@ -1,4 +1,4 @@
-// The port that users have. It outlasts a device that fails for good and is opened again.
+// The port that users hold. It lives on when its device fails for good and is opened again.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -11,8 +11,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// Ends the port's state on another thread, because an adapter takes a while to give back its
-// objects.
+// Ends the port's state on another thread, because an adapter needs time to give back its objects.
 void end_off_loop(std::shared_ptr<PortState> state) {
   Task end = [state = std::move(state)]() mutable { state.reset(); };
   if (!try_reap(end)) end();

@@ -20,7 +20,7 @@
 
 namespace slime::transport::verbs {
 
-// What an endpoint is made of, when both sides have told their parameters.
+// The pieces of which an endpoint is made once both sides have sent their parameters.
 struct EndpointParts {
   std::shared_ptr<PortState> port;
   Handle place;
@@ -34,22 +34,21 @@ struct EndpointParts {
   Introduction who;
 };
 
-// How far the two sides have come. Nothing is posted before the peer's hello.
+// How far the opening of the connection has come. Nothing is posted before the peer's hello.
 struct Opening {
-  bool connected = false;  // our queue pairs are
+  bool connected = false;  // our queue pairs are connected
   bool hello_due = false;  // the peer said READY, and our hello has not left
   bool got_ready = false;
   bool got_hello = false;  // both sides' queue pairs carry messages
-  bool unreached = false;  // the device carried nothing, as one side found
-  TimePoint by = kNever;   // when the hello must have come
+  bool unreached = false;  // one side found that the device carries nothing
+  TimePoint by = kNever;   // time by which the hello must have come
 };
 
-// What the parts of one endpoint share: its port, its queues, its life, its credits, its
-// operations, and its turn in the port. Each part changes only what its own work changes. Thread:
-// the loop.
+// State that the parts of one endpoint share: port, queues, life, credits, operations, and the turn
+// in the port. Each part changes only what its own work changes. Thread: the loop.
 class Link {
  public:
-  // `endpoint`: what the port runs. Takes all of the parts but `routes` and `side`.
+  // `endpoint`: the port runs it. Takes all members of `parts` except `routes` and `side`.
   Link(VerbsEndpoint& endpoint, EndpointParts& parts);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -65,7 +64,7 @@ class Link {
 
   EndpointLife life{EndpointLife::State::kConnecting};
   EndpointTimer timer;
-  StallWatch stalls;  // progress: work requests of a one-sided operation that succeeded
+  StallWatch stalls;  // progress: the work requests of a one-sided operation that succeeded
   CreditBook credits;
   PostGate gate;
   OneSidedTable operations;
@@ -75,15 +74,16 @@ class Link {
   Opening opening;
   std::uint64_t notifications_sent = 0;
 
-  bool in_burst = false;  // the endpoint posts what is queued anyhow
+  bool in_burst = false;  // the endpoint posts queued work anyhow
   bool scheduled = false;
-  // What is posted next leaves at once: the first post after something came, for which a caller may
-  // be waiting. Posts after it share doorbells in the next turn.
+  // The next post leaves at once: the first after an arrival, for which a caller may be waiting.
+  // Later posts share doorbells in the next turn.
   bool prompt = false;
 
   [[nodiscard]] bool working() const { return life.working(); }
 
-  // Have the port run the endpoint in a later turn: soon, or when it has nothing urgent to do.
+  // Make the port run the endpoint in a later turn: soon, or when the port has nothing urgent to
+  // do.
   void schedule() {
     if (in_burst) return;
     port->hurry();
@@ -94,22 +94,24 @@ class Link {
   }
 
   // Stops all traffic at once. The operations complete in a later turn, when the device has given
-  // back what it was given.
+  // back all its work.
   void break_now(Status reason);
-  // Breaks for what the device or the time says of the path. Before it carried something in both
-  // directions the peer hears so: both may then use another provider.
+  // Breaks the link because the device, or a timeout, shows that the path failed. If the path has
+  // not carried bytes in both directions yet, tells the peer so: both sides may then use another
+  // provider.
   void break_fabric(Status reason);
-  // Breaks because the peer broke the protocol.
+  // Breaks the link because the peer broke the protocol.
   void corrupt(std::string_view what);
 
-  // Sends a frame on the side channel, while the endpoint works.
+  // Sends a frame on the side channel, if the endpoint works.
   void say(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0) { side->send(type, a, b); }
-  // Posts a work request on the message queue pair. False: there is no room, or the link broke.
+  // Posts a work request on the message queue pair. Returns false if there is no room, or if the
+  // link broke.
   bool post_message(ibv_send_wr& request, bool signaled);
-  // Asks the device for a completion behind all messages that were posted without one.
+  // Posts an empty request, whose completion covers all messages that were posted without one.
   void post_nothing();
 
-  // Note a post, and return when the operation must be over.
+  // Notes a post, and returns when the operation must be over.
   TimePoint take_deadline(const Operation& operation);
   TimeBounds take_bounds(const Operation& operation);
 
@@ -122,7 +124,7 @@ class Link {
   }
 
  private:
-  // Returns whether a message came, and one of ours was acknowledged.
+  // Returns whether a message has come, and one of ours was acknowledged.
   [[nodiscard]] bool carried() const;
 
   VerbsEndpoint& endpoint_;

@@ -73,7 +73,8 @@ void MessageSender::run() {
     if (!posted.ok()) link_.break_fabric(link_.path.unavailable(posted));
     for (std::uint32_t i = 0; i < chain.count; ++i) {
       const Chain::Sender& sender = chain.senders[i];
-      // An inline message is with the device already, a refused one never comes back from it.
+      // An inline message is with the device already; a refused message never comes back from the
+      // device.
       if (i >= accepted || chain.owners[i].buffer == QueuePair::Owner::kNone)
         link_.port->give_buffer(sender.buffer);
       sent_.push_back({sender.operation, i < accepted});
@@ -92,8 +93,8 @@ void MessageSender::add_to(Chain& chain, const Waiting& message) {
   link_.counters.bytes_sent += message.bytes;
   const bool fits = message.bytes <= pair.max_inline();
   if (fits) request.send_flags = IBV_SEND_INLINE;
-  // A buffer comes back with a completion; without one, some messages go by before any is asked
-  // for.
+  // A buffer needs a completion to come back. Without a buffer, only one in several messages asks
+  // for one.
   if (!fits || pair.unsignaled() + chain.count >= limits::kMessageSignalInterval)
     request.send_flags |= IBV_SEND_SIGNALED;
   chain.owners[place] = {Handle{}, 1, fits ? QueuePair::Owner::kNone : message.buffer};

@@ -10,8 +10,8 @@
 
 namespace slime::transport::verbs {
 
-// Messages of this side: those that wait for the device, and those that it has taken and that are
-// to be completed. Thread: the loop.
+// The messages of this side that wait for the device, and those that the device has taken and that
+// are to be completed. Thread: the loop.
 class MessageSender {
  public:
   explicit MessageSender(Link& link) : link_(link) {}
@@ -20,27 +20,27 @@ class MessageSender {
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   [[nodiscard]] std::size_t size() const { return messages_.size(); }
 
-  // The shortest way of a message to the device, for one that needs no place in the queue, no
-  // buffer, no completion, and no word about credits but the usual one. False: it has not left.
+  // Posts a message in the shortest way, if it needs no place in the queue, no buffer, no
+  // completion, and only the usual note on credits. Returns false if it has not left.
   bool send_now(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation);
-  // Takes a message, which has a credit. kResourceExhausted: no send buffer is free.
+  // Queues a message that has a credit. Returns kResourceExhausted if no send buffer is free.
   Status queue(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation, SendOptions options);
-  // Posts what the device takes.
+  // Posts as much as the device takes.
   void run();
-  // Completes what the device has taken or refused. Outside of every post: completions call the
-  // code that posted.
+  // Completes messages that the device has taken or refused. Call outside of every post:
+  // completions call the code that posted.
   void complete_sent();
   // Ends messages that are past their deadline; `next` becomes the time of the next one if that is
   // earlier.
   void expire(TimePoint now, TimePoint& next);
-  // Completes what waits with what the link leaves.
+  // Completes the waiting messages with the link's leftover status.
   void end();
 
  private:
   struct Waiting {
     Operation* operation = nullptr;
     TimePoint deadline = kNever;
-    std::uint64_t barrier = 0;  // goes after the one-sided operations before it
+    std::uint64_t barrier = 0;  // sent after the one-sided operations before it
     std::uint32_t buffer = 0;
     std::uint32_t bytes = 0;
   };

@@ -17,13 +17,13 @@ namespace slime::transport::verbs {
 
 enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
 
-// Rights that the peer's region must give.
+// Returns the rights that the peer's region must give.
 [[nodiscard]] inline Rights rights_for(Kind kind) {
   if (kind >= Kind::kFetchAdd) return Rights::kReadWrite;
   return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
 }
 
-// A posted one-sided operation, and how far the device has it.
+// A posted one-sided operation, and how much of it the device has.
 struct OneSided {
   Handle self;
   Operation* operation = nullptr;
@@ -31,25 +31,25 @@ struct OneSided {
   std::uint64_t sequence = 0;
   std::span<const CopyBlock> batch;  // of a read or a write
   struct Atomic {
-    CopyBlock copy;  // the 8 bytes on both sides
+    CopyBlock copy;  // the 8 bytes of an atomic at both sides
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
   };
   std::optional<Atomic> atomic;
-  std::size_t next_copy = 0;      // the first copy that is not wholly posted
-  std::uint64_t copy_offset = 0;  // bytes of it that are
+  std::size_t next_copy = 0;      // the first copy that is not completely posted
+  std::uint64_t copy_offset = 0;  // bytes of that copy that are posted
   std::uint32_t in_flight = 0;    // work requests
   std::uint32_t imm = 0;
   Kind kind = Kind::kWrite;
   bool has_imm = false;
   bool striped = false;
-  bool flush_read = false;  // still to be posted
+  bool flush_read = false;  // still to be posted: the flushing read
   bool has_imm_posted = false;
   bool moved = false;     // a byte was posted
   bool started = false;   // the device knows of it
   bool posted = false;    // wholly
   bool reported = false;  // as stuck
-  bool left = false;      // the device is done with it, and its regions are free
+  bool left = false;      // the device has finished with it, and its regions are released
   Status failure;
 
   [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }
@@ -58,7 +58,7 @@ struct OneSided {
     if (left) return {};
     return atomic ? std::span(&atomic->copy, 1) : batch;
   }
-  // Goes on to the next copy that has bytes. True: there is none.
+  // Goes on to the next copy that has bytes. Returns true if there is none.
   bool skip_empty() {
     const std::span<const CopyBlock> all = copies();
     while (next_copy < all.size() && all[next_copy].length_bytes == 0) ++next_copy;
@@ -69,22 +69,23 @@ struct OneSided {
 // The posted one-sided operations. Thread: the loop.
 class OneSidedTable {
  public:
-  // Adds an operation whose regions' uses are counted. Moves the records of others.
+  // Adds an operation; the uses of its regions are counted already. Moves the records of other
+  // operations.
   OneSided& add(Operation& operation, Kind kind, std::span<const CopyBlock> copies);
-  // Null for an operation that has completed.
+  // Returns null for an operation that has completed.
   OneSided* find(Handle handle) { return records_.find(handle); }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
   SlotMap<OneSided>& records() { return records_; }
-  // Forgets an operation and lets go of its regions. Returns what is to be completed.
+  // Removes an operation and releases its regions. The caller completes the returned Operation.
   Operation& take(OneSided& done);
-  // Lets go of the regions of all operations, and of the caller's copies.
+  // Releases the regions of all operations, and drops the callers' lists of copies.
   void let_go();
   // Returns whether an operation uses the region.
   [[nodiscard]] bool use(const RegionUses* uses);
   // Returns whether the device may still touch memory of an operation.
   [[nodiscard]] bool at_device();
 
-  // The operations posted so far come before this barrier.
+  // Returns a barrier behind the operations posted so far.
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
   // Returns whether all operations before the barrier have completed.
   [[nodiscard]] bool barrier_passed(std::uint64_t barrier) { return barrier == 0 || none_before(barrier); }

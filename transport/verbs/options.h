@@ -7,10 +7,10 @@
 
 namespace slime::transport::verbs {
 
-// Settings of a device, its queue pairs and its memory. With -1 (or an empty name) Slime chooses;
+// Settings of a device, its queue pairs and its memory. With -1, or an empty name, Slime chooses;
 // the log and `slime doctor` show the choice and its reason. Drivers round the depth of a queue up
-// to a power of two, many of them after adding a slot that stays empty: 2,048 would be a ring of
-// twice the size.
+// to a power of two, and many of them first add a slot that stays empty: a depth of 2,048 would
+// make a ring of 4,096.
 struct Options {
   std::string device;            // SLIME_VERBS_DEVICE: "mlx5_0"; empty: the nearest active one
   int port = -1;                 // SLIME_VERBS_PORT: from 1

@@ -29,7 +29,7 @@ void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> don
   port_->off_loop(
       [self, work = std::move(work)]() mutable {
         work();
-        work = Task();  // lets go of the queue pairs that it holds
+        work = Task();  // releases the queue pairs that the task holds
         const MutexLock lock(self->mutex_);
         self->working_ = false;
         self->rested_.notify_all();
@@ -124,11 +124,11 @@ void PairGroup::arm() {
   });
 }
 
-// Has the endpoint let go of the queue pairs, and of what it has at the device.
+// Makes the endpoint release the queue pairs and the rest of its work at the device.
 void PairGroup::take_leave() {
   if (const std::shared_ptr<Loop> loop = port_->users_loop()) loop->cancel_timer(timer_);
-  // Completions are taken out before the queue pairs are destroyed: some drivers drop them then,
-  // and the slots with them. After the event of the last receive no more follow.
+  // Takes the completions out before the queue pairs are destroyed, because some drivers drop them
+  // then, and the slots with them. After the event of the last receive no more completions follow.
   port_->stash_completions();
   if (endpoint_ != nullptr) unpolled_ = endpoint_->leave_pairs(buffers_);
 }

@@ -39,7 +39,7 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   void hurry();
   // Runs all steps of the end within this call, which waits for the device. Idempotent.
   void leave_now();
-  // Looks whether what the flush waits for has come.
+  // Checks whether the flush can end.
   void check();
   void on_last_receive(std::uint32_t queue_pair);
   // Forgets the endpoint, which is being destroyed and has no operations of users at the device.
@@ -74,7 +74,7 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   TimePoint flush_by_ = kNever;
   TimePoint last_receive_by_ = kNever;
   TimerId timer_;
-  // What the endpoint had at the device: send buffers, and the number of work requests.
+  // The endpoint's work at the device: its send buffers, and the number of work requests.
   std::vector<std::uint32_t> buffers_;
   std::uint32_t unpolled_ = 0;
 

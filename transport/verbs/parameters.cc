@@ -26,8 +26,9 @@ std::optional<Hint> decode_hint(Bytes bytes) {
   return out;
 }
 
-// The part of an address that both ends must have in common. RoCE v2: the address family, because
-// the packets are IP, and routers do the rest. InfiniBand and RoCE v1: the subnet.
+// Returns the address family of a RoCE v2 hint. Both ends must have the same family, because the
+// packets are IP; routers connect different subnets. InfiniBand and RoCE v1 need the same subnet
+// instead: same_subnet().
 std::string_view family_of(const Hint& hint) {
   constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   if (std::memcmp(hint.gid.raw, kMapped.data(), kMapped.size()) == 0) return "an IPv4 address";

@@ -11,25 +11,25 @@
 
 namespace slime::transport::verbs {
 
-// The message queue pair is the first, the data queue pairs follow.
+// The first is the message queue pair; the data queue pairs follow.
 inline constexpr std::size_t kMaxQueuePairs = 9;
 
 struct QueuePairAddress {
   std::uint32_t number = 0;  // 24 bits
-  std::uint32_t psn = 0;     // 24 bits: of the first packet that its sender sends
+  std::uint32_t psn = 0;     // 24 bits: PSN of the first packet that this side sends
 };
 
-// What the two sides tell each other through the handshake: addresses of queue pairs, and limits.
+// What the two sides tell each other in the handshake: addresses of queue pairs, and limits.
 struct Parameters {
-  std::uint32_t slot_bytes = 0;       // the largest message that the teller takes
+  std::uint32_t slot_bytes = 0;       // the largest message that this side takes
   std::uint32_t initial_credits = 0;  // messages that the peer may send before the first grant
   ibv_gid gid{};
   std::uint16_t lid = 0;
   std::uint8_t link_layer = 0;      // IBV_LINK_LAYER_*: both have the same
   std::uint8_t mtu = 0;             // ibv_mtu; the pair uses the smaller
   std::uint8_t read_responses = 0;  // reads and atomics that one queue pair answers at once
-  std::uint8_t read_requests = 0;   // and those that it would like to have under way
-  std::uint8_t atomics = 0;         // 1: the teller's device does them
+  std::uint8_t read_requests = 0;   // reads and atomics that one queue pair wants to have in flight
+  std::uint8_t atomics = 0;         // 1: the device of this side supports atomics
   std::uint8_t queue_pair_count = 0;
   std::array<QueuePairAddress, kMaxQueuePairs> queue_pairs{};
   std::uint64_t credit_word = 0;  // where the peer writes its grants: 8 bytes, with this key
@@ -56,17 +56,17 @@ struct Hint {
 // `theirs` may be any bytes.
 Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
-// The immediate of a message: the grant, so that an answer brings the credits with it, and
-// wake-ups.
+// The immediate of a message. It carries the current grant, so that each message brings credits,
+// and wake-ups.
 struct MessageNote {
   // The low 24 bits of the number of messages that the peer may have sent since the beginning.
   std::uint32_t granted = 0;
-  bool control = false;  // no message: a hello, or a wake-up
-  bool starved = false;  // the sender used its last credit, and is to be woken
+  bool control = false;  // without a message: a hello, or a wake-up
+  bool starved = false;  // the sender used its last credit, and must be woken
   bool woken = false;    // this message answers `starved`, too
 
   [[nodiscard]] std::uint32_t encode() const;
-  // Nothing: a bit is set that has no meaning.
+  // Returns nothing if a bit is set that has no meaning.
   static std::optional<MessageNote> decode(std::uint32_t immediate);
   // Returns how far `granted` is ahead of the whole counter `known`; negative for an older grant.
   [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;

@@ -11,7 +11,7 @@
 
 namespace slime::transport::verbs {
 
-// Words what connects the two sides, and why it failed, for people. Thread: the loop.
+// Describes the path between the two sides, and why it failed, for people. Thread: the loop.
 class Path {
  public:
   struct Ends {
@@ -20,20 +20,19 @@ class Path {
     ibv_mtu mtu{};
     RetryPolicy retries;
   };
-  // `side`: what connects the two sides beside the device.
+  // `side`: describes the side channel.
   Path(std::shared_ptr<Context> context, const Ends& ends, std::string peer_name, std::string side)
       : context_(std::move(context)), ends_(ends), peer_name_(std::move(peer_name)), side_(std::move(side)) {}
 
   [[nodiscard]] const std::string& peer_name() const { return peer_name_; }
   // Returns device, port, both GIDs, queue pairs, MTU and the retry settings.
   [[nodiscard]] std::string text() const;
-  // Returns the loss of the connection, with the code of the cause.
+  // Returns an error for the loss of the connection, with the code of the cause.
   [[nodiscard]] Status lost(const Status& cause) const;
   // Like lost(), with kUnavailable, whatever code the device's own error has.
   [[nodiscard]] Status unavailable(const Status& cause) const;
-  // Explains an error completion of `work` ("read", "message"). Looks at the port: one that is down
-  // is the reason, unless the peer answered. Drivers call it many things when a request cannot
-  // leave.
+  // Explains an error completion of `work` ("read", "message"). If the port is down, that is the
+  // reason, unless the peer answered: drivers report a request that cannot leave in many ways.
   [[nodiscard]] Status explain(std::string_view work, const ibv_wc& completion) const;
 
  private:

@@ -1,5 +1,5 @@
-// A connection in the making: reserves what it needs, tells the peer, and makes an endpoint of the
-// answer.
+// A connection that is being made: reserves what it needs, tells the peer, and makes an endpoint
+// from the answer.
 #include <algorithm>
 
 #include "base/str.h"

@@ -63,7 +63,7 @@ Status PortState::attach(Task lost) {
 Status PortState::watch() {
   SLIME_TRY(loop_->watch(queues_->channel()->fd, EPOLLIN, *this));
   watching_ = true;
-  // Every port of the device watches; the port that reads an event tells all.
+  // All ports of the device watch; the port that reads an event tells the others.
   watching_device_ = loop_->watch(context_->handle->async_fd, EPOLLIN, *this).ok();
   loop_->add_poller(*this);
   polled_ = true;
@@ -112,7 +112,7 @@ Result<std::shared_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number
   shape.depth = std::min(most, queues_->data_depth());
   shape.max_sge = for_data ? max_gather() : 1;
   shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
-  // As much as lies in an entry where the pieces would.
+  // Allows as many inline bytes as fit into the part of an entry that the pieces take.
   if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_gather() * sizeof(ibv_sge));
   return QueuePair::create(context_, shared_from_this(), shape);
 }
@@ -127,7 +127,7 @@ void PortState::off_loop(Task work, Task done) {
       if (self->users_loop() != nullptr) done();
     });
   };
-  // Without a thread the loop waits, as long as the device takes.
+  // Without a thread, the loop waits for as long as the device takes.
   if (!try_reap(step)) step();
 }
 
@@ -182,7 +182,7 @@ void PortState::detach(const PairGroup& group, std::shared_ptr<CreditAccount> ac
   targets_.remove(group);
   std::erase_if(leaving_, [&](const auto& leaving) { return leaving.get() == &group; });
   budget_.retire(unpolled);
-  account->owner = &no_owner_;  // its reserve stays until it is closed
+  account->owner = &no_owner_;  // the reserve stays until the account is closed
   retired_accounts_.push_back(std::move(account));
   wake(room_waiters_);
 }
@@ -261,7 +261,7 @@ bool PortState::poll() {
     }
   }
   if (turns_.empty()) return found;
-  // What came goes first: housekeeping has time while the peer works on the next thing.
+  // Arrivals go first: housekeeping can wait until the peer works on the next request.
   if (!turns_.due(found)) return true;
   turns_.run();
   post_receives();
@@ -276,7 +276,7 @@ void PortState::take_stash() {
 void PortState::release_retired() {
   for (const std::shared_ptr<CreditAccount>& account : std::exchange(retired_accounts_, {}))
     pool_->close(*account);
-  // What the queue pairs that are gone have given back; their endpoints may be gone, too.
+  // Posts receives that ended queue pairs have given back; their endpoints may have ended, too.
   post_receives();
   if (budget_.retired() == 0) return;
   budget_.release_retired();
@@ -292,7 +292,7 @@ bool PortState::arm() noexcept {
       return false;
     }
     armed_ = true;
-    // What came before the request gives no event.
+    // Completions that came before the request cause no event.
     if (poll_once()) return false;
   }
   return true;
@@ -338,7 +338,7 @@ PortCounters PortState::counters() const {
 
 // -------------------------------------------------------------------------- what happens to a port
 
-// The port is not polled again; the endpoints end by their bound.
+// The port is not polled again; the endpoints end by their time bounds.
 void PortState::die(std::string_view call) {
   if (std::exchange(dead_, true)) return;
   const Status reason(Code::kUnavailable,
@@ -390,7 +390,7 @@ void PortState::read_device_events() {
     context_->functions.ack_async_event(&event);
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;
-  // A descriptor that only fails stays readable for ever.
+  // A descriptor that always fails stays readable for ever.
   watching_device_ = false;
   if (const std::shared_ptr<Loop> loop = users_loop()) loop->unwatch(context_->handle->async_fd);
 }

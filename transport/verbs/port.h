@@ -22,21 +22,21 @@ namespace slime::transport::verbs {
 
 class VerbsEndpoint;
 
-// A port, as its endpoints and the tasks that it posted share it: the completion queue, the shared
-// receive queue with its slots, the send buffers. Thread: the loop where nothing else is said.
+// A port, as its endpoints and its posted tasks share it: the completion queue, the shared receive
+// queue with its slots, the send buffers. Thread: the loop, unless a function says otherwise.
 //
-// The completion queue never overflows: receives that are posted or polled never exceed the slots,
-// and work requests that are posted and not polled never exceed the rest of its entries
+// The completion queue never overflows: receives that are posted or not polled never exceed the
+// slots, and work requests that are posted and not polled never exceed the rest of its entries
 // (WorkBudget).
 class PortState final : public RegionUsers,
                         private Poller,
                         private FdHandler,
                         public std::enable_shared_from_this<PortState> {
  public:
-  // Makes queues and buffers, which drivers take a while for. Any thread.
+  // Makes queues and buffers, for which drivers need some time. Thread: any.
   static Result<std::shared_ptr<PortState>> make(std::shared_ptr<DeviceState> device,
                                                  std::shared_ptr<Loop> loop, const PortOptions& options);
-  // Has the loop poll the port; calls `lost` once the device failed for good. After an error the
+  // Makes the loop poll the port; calls `lost` once the device failed for good. After an error the
   // port is shut.
   Status attach(Task lost);
   ~PortState() override;
@@ -47,23 +47,23 @@ class PortState final : public RegionUsers,
   [[nodiscard]] PostedPool& pool() { return *pool_; }
   [[nodiscard]] StagingPool& staging() { return *staging_; }
   [[nodiscard]] CreditWords& words() { return *words_; }
-  // Local pieces of one write, and of one read.
+  // Most local pieces of one write, and of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return queues_->max_gather(); }
   [[nodiscard]] std::uint32_t max_scatter() const { return queues_->max_scatter(); }
-  // Returns how the adapter repeats what a peer does not acknowledge.
+  // Returns how the adapter repeats packets that a peer does not acknowledge.
   [[nodiscard]] RetryPolicy retries() const {
     return retries_for(pool_->options().outage_tolerated, context_->options.timeout,
                        context_->options.retry_count);
   }
   // Returns the number of polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
-  // Makes a queue pair in INIT: number 0 is for messages, the others for data. Any thread.
+  // Makes a queue pair in INIT: number 0 is for messages, the others for data. Thread: any.
   [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
   // Runs `work` on another thread, and then `done`, if there is one, on the loop in a later turn,
-  // unless the port is shut by then. Keeps the port's queues for so long. Any thread.
+  // unless the port is shut by then. Keeps the port's queues until then. Thread: any.
   void off_loop(Task work, Task done);
-  // Runs the endpoint when the completions at hand are dealt with, or in a later turn; until then
-  // the loop does not block. What is not urgent waits until nothing comes, or for a few polls.
+  // Run the endpoint when the current completions are handled, or in a later turn; until then the
+  // loop does not block. Work that is not urgent waits until nothing arrives, or for a few polls.
   void schedule(VerbsEndpoint& endpoint) { turns_.add(endpoint); }
   void hurry() { turns_.hurry(); }
   // Returns the chain of the port, for the endpoint that posts now.
@@ -71,7 +71,8 @@ class PortState final : public RegionUsers,
     chain_.clear();
     return chain_;
   }
-  // Posts slots that were freed. False: some could not be posted, and nothing may be promised.
+  // Posts slots that were freed. Returns false if some could not be posted: then nothing may be
+  // promised.
   bool post_receives() { return pool_->all_posted() || post_freed(); }
 
   // ---- places for endpoints
@@ -80,20 +81,20 @@ class PortState final : public RegionUsers,
   void unreserve(Handle place);
   void attach(Handle place, VerbsEndpoint& endpoint);
   void attach(PairGroup& group, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
-  // Takes all completions out of the queue, to be dealt with in a later turn.
+  // Takes all completions out of the queue, to be handled in a later turn.
   void stash_completions();
-  // The group's queue pairs are destroyed. `unpolled` of its work requests, and slots of its
-  // account, may still have completions in the queue: they are given back once the queue was seen
-  // empty.
+  // Call when the group's queue pairs are destroyed. `unpolled` of its work requests, and slots of
+  // its account, may still have completions in the queue: they are given back once the queue was
+  // seen empty.
   void detach(const PairGroup& group, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled);
-  // The endpoint of the group is gone before its queue pairs are.
+  // Call when the endpoint of the group has ended before its queue pairs.
   void keep(std::shared_ptr<PairGroup> group, CreditAccount& account);
   // Returns whether the device gives nothing back any more.
   [[nodiscard]] bool lost() const { return dead_ || context_->lost(); }
-  // The endpoint is being destroyed.
+  // Call when the endpoint is being destroyed.
   void forget(VerbsEndpoint& endpoint);
-  // Returns how many of `wanted` work requests an endpoint may post that has so many in flight. 0:
-  // it runs when there is room.
+  // Returns how many of `wanted` work requests may be posted by an endpoint that has `in_flight`.
+  // 0: the endpoint runs when there is room.
   std::uint32_t may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted) {
     const std::uint32_t most = budget_.may_post(in_flight, wanted);
     if (most == 0 && wanted > 0 && (room_waiters_.empty() || room_waiters_.back() != &endpoint))
@@ -126,7 +127,7 @@ class PortState final : public RegionUsers,
   void on_device_event(ibv_event_type type, std::uint32_t queue_pair) override;
 
  private:
-  // Owner of the accounts of endpoints that are gone.
+  // Owner of the accounts of endpoints that have ended.
   class NoOwner final : public CreditOwner {
     void on_slot_free() noexcept override {}
   };
@@ -163,13 +164,13 @@ class PortState final : public RegionUsers,
   SlotMap<VerbsEndpoint*> places_;
   ReceiveTargets targets_;
   std::unordered_set<VerbsEndpoint*> endpoints_;     // not destroyed
-  std::vector<std::shared_ptr<PairGroup>> leaving_;  // of endpoints that are gone
+  std::vector<std::shared_ptr<PairGroup>> leaving_;  // of endpoints that have ended
   WorkBudget budget_{0};                             // set once the queues are made
   TurnQueue<VerbsEndpoint> turns_;
   std::vector<VerbsEndpoint*> room_waiters_;
   std::vector<VerbsEndpoint*> buffer_waiters_;
   TimerId receive_retry_;
-  PortCounters counters_;  // `endpoints`: of those that are gone
+  PortCounters counters_;  // `endpoints`: those that have ended
   std::uint64_t polls_ = 0;
   bool receives_refused_ = false;  // and logged
   std::vector<ibv_wc> stash_;
@@ -177,7 +178,7 @@ class PortState final : public RegionUsers,
   NoOwner no_owner_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
-  std::shared_ptr<PortState> kept_;  // dropped while it was polled
+  std::shared_ptr<PortState> kept_;  // the port itself, while it is polled
   bool dead_ = false;                // the device does not answer any more
   bool armed_ = false;
   bool polled_ = false;    // the loop polls the port

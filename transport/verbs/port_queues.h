@@ -8,11 +8,11 @@
 
 namespace slime::transport::verbs {
 
-// The queues of a port: a completion queue with the channel that its events come by, and a shared
-// receive queue; and what the device's limits make of their sizes. Thread: any, one at a time.
+// The queues of a port: a completion queue with its event channel, and a shared receive queue. Fits
+// their sizes into the device's limits. Thread: any, one at a time.
 class PortQueues {
  public:
-  // kInvalidArgument if the device takes less than `options` ask for.
+  // Returns kInvalidArgument if the device's limits are below what `options` ask for.
   static Result<std::unique_ptr<PortQueues>> create(std::shared_ptr<Context> context,
                                                     const PortOptions& options);
   PortQueues(const PortQueues&) = delete;
@@ -24,9 +24,9 @@ class PortQueues {
   [[nodiscard]] ibv_srq* srq() const { return srq_; }
   // Entries of the completion queue that are not for receives.
   [[nodiscard]] std::uint32_t work_requests() const { return work_requests_; }
-  // Work requests of the longest send queue.
+  // Most work requests of one send queue.
   [[nodiscard]] std::uint32_t data_depth() const { return data_depth_; }
-  // Local pieces of one write, and of one read.
+  // Most local pieces of one write, and of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return max_gather_; }
   [[nodiscard]] std::uint32_t max_scatter() const { return max_scatter_; }
 

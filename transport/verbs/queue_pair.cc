@@ -42,7 +42,7 @@ Result<std::shared_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> co
       max_inline = attributes.cap.max_inline_data;
       break;
     }
-    // A device that cannot have so many inline bytes says EINVAL and no more.
+    // A device that cannot have so many inline bytes returns EINVAL without a reason.
     if (errno != EINVAL || max_inline == 0) {
       return call_error(
           str("ibv_create_qp on ", context->describe(), " with ", shape.depth, " work requests"), errno,
@@ -74,8 +74,8 @@ QueuePair::QueuePair(std::shared_ptr<Context> context, std::shared_ptr<const voi
       psn_(random_psn()) {}
 
 QueuePair::~QueuePair() {
-  // This call fails only for a queue pair that is in use elsewhere, which none is here, and on a
-  // device that is gone, and the queue pair with it.
+  // This call fails only for a queue pair that is in use elsewhere, which is not the case here, and
+  // on a device that has gone together with its queue pairs.
   context_->functions.destroy_qp(qp_);
 }
 
@@ -128,7 +128,7 @@ void QueuePair::fail() {
   failed_ = true;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A device that refuses even this call is gone; the destructor then ends its use of the memory.
+  // A device that refuses even this call has gone; the destructor then ends its use of the memory.
   context_->functions.modify_qp(qp_, &attributes, IBV_QP_STATE);
 }
 

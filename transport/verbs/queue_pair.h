@@ -25,8 +25,8 @@ struct QueuePairRoute {
   ibv_gid local_gid{};
   int local_gid_index = 0;
   ibv_mtu mtu{};
-  std::uint8_t read_requests = 0;   // that we may have under way
-  std::uint8_t read_responses = 0;  // that we answer at once
+  std::uint8_t read_requests = 0;   // reads and atomics that this side may have in flight
+  std::uint8_t read_responses = 0;  // reads and atomics that this side answers at once
   QueuePairAddress remote;
   ibv_gid remote_gid{};
   std::uint16_t remote_lid = 0;
@@ -34,7 +34,7 @@ struct QueuePairRoute {
   RetryPolicy retries;
 };
 
-// Returns the address as work requests have it.
+// Returns the address in the form that work requests use.
 inline std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
 // One reliable connected queue pair, with an account of its send queue. A work request takes room
@@ -50,7 +50,7 @@ class QueuePair {
                                                    const QueuePairShape& shape);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
-  ~QueuePair();  // the device touches no memory of its work requests any more
+  ~QueuePair();  // afterwards the device touches no memory of the pair's work requests
 
   [[nodiscard]] QueuePairAddress address() const { return {qp_->qp_num, psn_}; }
   [[nodiscard]] std::uint32_t max_inline() const { return max_inline_; }
@@ -69,7 +69,7 @@ class QueuePair {
   // Returns the number of work requests behind the newest signaled one.
   [[nodiscard]] std::uint32_t unsignaled() const { return posted_ - signaled_; }
 
-  // What work requests that follow each other belong to.
+  // The owner of a run of consecutive work requests.
   struct Owner {
     Handle operation;  // of one-sided work; zero: none
     std::uint32_t work_requests = 0;
@@ -82,19 +82,21 @@ class QueuePair {
   Status post(ibv_send_wr* first, std::uint32_t count, std::uint32_t signaled_end, std::uint32_t& accepted);
   void own(const Owner& owner) { owners_.push_back(owner); }
 
-  // Takes the work requests up to and with `place`, whose end a completion tells. Calls fn(const
-  // Owner&, in_part) for each owner; `in_part`: other work of the owner is still under way. Returns
-  // their number.
+  // Takes the work requests up to and including `place`, which a completion has ended. Calls
+  // fn(const Owner&, in_part) for each owner; `in_part`: other work of the owner is still in
+  // flight. Returns the number of work requests.
   template <class F>
   std::uint32_t reap(std::uint32_t place, F&& fn);
-  // Takes the owner in front if it has one work request, at `place`. False: use reap().
+  // Takes the first owner, if it has one work request, at `place`. Returns false otherwise: use
+  // reap().
   [[nodiscard]] bool reap_one(std::uint32_t place, Owner& owner) {
     if (place != (reaped_ & MessageNote::kMask) || owners_.front().work_requests != 1) return false;
     owner = owners_.pop_front();
     ++reaped_;
     return true;
   }
-  // Calls fn(Owner) for all work in flight, and forgets it, before the queue pair is destroyed.
+  // Calls fn(Owner) for all work in flight, and forgets the work. Call before the queue pair is
+  // destroyed.
   template <class F>
   void abandon(F&& fn) {
     while (!owners_.empty()) fn(owners_.pop_front());

@@ -12,17 +12,17 @@ class VerbsEndpoint;
 class ReceiveTargets {
  public:
   struct Target {
-    VerbsEndpoint* endpoint = nullptr;  // null: gone, and what comes is dropped
+    VerbsEndpoint* endpoint = nullptr;  // null: the endpoint has ended, and what arrives is dropped
     PairGroup* group = nullptr;
     std::uint32_t queue_pair = 0;  // of the group
   };
 
-  // A number may name a new queue pair once the device has destroyed the old one.
+  // Adds a target. The device may use the number of a destroyed queue pair again.
   void add(std::uint32_t number, const Target& target) {
     by_number_[number] = target;
     last_ = nullptr;
   }
-  // Null for a number that names none. Valid until the next change.
+  // Returns null for an unknown number. Valid until the next change.
   const Target* find(std::uint32_t number) {
     if (last_ != nullptr && last_number_ == number) return last_;
     const auto found = by_number_.find(number);
@@ -31,7 +31,7 @@ class ReceiveTargets {
     last_ = &found->second;
     return last_;
   }
-  // The endpoint of the group is gone before its queue pairs are.
+  // Call when the endpoint of the group has ended before its queue pairs.
   void drop_endpoint(const PairGroup& group) {
     for (auto& [number, target] : by_number_) {
       if (target.group == &group) target.endpoint = nullptr;
@@ -49,7 +49,7 @@ class ReceiveTargets {
  private:
   std::unordered_map<std::uint32_t, Target> by_number_;
   std::uint32_t last_number_ = 0;
-  const Target* last_ = nullptr;  // of last_number_, which mostly comes again
+  const Target* last_ = nullptr;  // the target of last_number_, which is often the next one, too
 };
 
 }  // namespace slime::transport::verbs

@@ -163,7 +163,7 @@ Status VerbsRegion::close(Nanos bound) {
     ended = closing.wait(uses_, limits::kCloseBound);
   }
   bool all_reset = false;
-  // A shared registration stays for the others, unless work of ours may still go through it.
+  // A shared registration stays for the other regions, unless work of this region may still use it.
   const bool none = ending_ == nullptr || (record_->shares && ended);
   const int error = none ? 0 : end_registration(closing, all_reset);
   if (error != 0) {
@@ -199,7 +199,7 @@ int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   return error;
 }
 
-// The adapter may still move bytes of peers: the memory must never serve anything else.
+// The adapter may still move bytes of peers, so the memory must never be used for anything else.
 Status VerbsRegion::give_up(int error) {
   ending_->abandon();
   const bool ours = static_cast<bool>(owned_);

@@ -30,7 +30,7 @@ PackedKey pack_keys(std::span<const std::uint32_t> rkeys, std::uint64_t base);
 // addresses.
 std::optional<RemoteAccess> unpack_keys(const PackedKey& packed, std::uint64_t length_bytes);
 
-// Memory that is registered with the adapter, each part by itself. Several regions may share a
+// Memory that is registered with the adapter, in one or several parts. Several regions may share a
 // registration. Thread: any.
 class Registration {
  public:
@@ -47,14 +47,14 @@ class Registration {
   // Ends the registration. Returns 0: no byte moves through it any more. Else an errno value: a
   // part is left, try again.
   int deregister();
-  // Gives up the parts that are left: the destructor does not try again.
+  // Gives up the parts that are left: the destructor does not try to end them again.
   void abandon();
 
   struct LocalKey {
     std::uint32_t lkey = 0;
     std::uint64_t bytes = 0;
   };
-  // Returns a key also if the registration has ended: the adapter refuses it then.
+  // Returns a key also if the registration has ended: the adapter then refuses the key.
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
     return parts_ == 1 ? LocalKey{local_keys_[0], bytes_ - offset} : key_of_part(offset);
   }

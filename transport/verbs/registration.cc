@@ -10,7 +10,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// One part of what is registered, by its address or within a dma-buf.
+// One part of the memory, given by its address or within a dma-buf.
 struct Part {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -52,7 +52,7 @@ ibv_mr* register_part(DeviceState& device, const Context& context, const Part& p
     mr = register_once(context, part, access, error);
     if (mr != nullptr) device.no_relaxed_ordering();
   }
-  // Memory that is mapped read-only can still be read by peers, and be what we write from.
+  // Peers can read memory that is mapped read-only, and it can be the source of writes.
   constexpr unsigned kWriting = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if (mr == nullptr && error == EFAULT && (access & kWriting) == 0) {
     int ignored = 0;
@@ -151,7 +151,7 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
   return out;
 }
 
-// Peers do not know the keys of the parts that are left, or deregister() was tried before.
+// Either peers do not know the keys of the parts that are left, or deregister() was tried before.
 Registration::~Registration() { deregister(); }
 
 int Registration::deregister() {

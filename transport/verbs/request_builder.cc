@@ -8,7 +8,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// The peer's key for the byte at `offset`, and how many bytes from there it covers.
+// The peer's key for the byte at `offset`, and the number of bytes from there that the key covers.
 struct RemoteKey {
   std::uint32_t rkey;
   std::uint64_t bytes;
@@ -72,7 +72,7 @@ bool RequestBuilder::next(OneSided& operation, Chain& chain) {
   return false;
 }
 
-// Joins blocks that lie one behind the other at the peer into one work request; here they may lie
+// Joins blocks that are adjacent at the peer into one work request. At this side they may lie
 // anywhere, as long as the device takes the pieces.
 std::uint64_t RequestBuilder::gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most) {
   const std::span<const CopyBlock> copies = operation.copies();
@@ -134,8 +134,8 @@ void RequestBuilder::add_atomic(OneSided& operation, Chain& chain) const {
   operation.next_copy = 1;
 }
 
-// What follows the data of a batch: the read that flushes it, a notification of its own. False:
-// nothing more.
+// Adds what follows the data of a batch: the read that flushes it, then its notification. Returns
+// false if there is nothing more.
 bool RequestBuilder::next_tail(OneSided& operation, Chain& chain) {
   if (operation.flush_read && operation.moved) {
     operation.flush_read = false;
@@ -151,7 +151,7 @@ bool RequestBuilder::next_tail(OneSided& operation, Chain& chain) {
   }
   if (operation.has_imm && !operation.has_imm_posted) {
     notify_with(operation, chain.add(IBV_WR_RDMA_WRITE_WITH_IMM));
-    // Behind the answer of a flushing read, if there was one.
+    // Sent behind the answer of a flushing read, if there was one.
     if (device_.flush_read) chain.requests[chain.count - 1].send_flags |= IBV_SEND_FENCE;
   }
   return false;

@@ -13,8 +13,8 @@ namespace slime::transport::verbs {
 class RequestBuilder {
  public:
   struct Device {
-    std::uint32_t max_gather = 1;   // local pieces of one write
-    std::uint32_t max_scatter = 1;  // and of one read
+    std::uint32_t max_gather = 1;   // most local pieces of one write
+    std::uint32_t max_scatter = 1;  // most local pieces of one read
     ibv_sge scratch{};              // takes the byte of a read that flushes a write
     bool flush_read = false;        // batches have such a read
   };
@@ -22,10 +22,10 @@ class RequestBuilder {
   RequestBuilder(const Device& device, EndpointCounters& counters, std::uint64_t& notifications)
       : device_(device), counters_(counters), notifications_(notifications) {}
 
-  // Adds the next work request of the operation. False: that was the last.
+  // Adds the next work request of the operation. Returns false if that was the last.
   bool next(OneSided& operation, Chain& chain);
-  // Makes the one work request of a read or write of one block. False, and nothing has changed: it
-  // takes more than one. `request` comes zeroed; `part` is what it then points to.
+  // Makes the one work request of a read or write of one block. Returns false, without a change, if
+  // the operation needs more requests. `request` must be zeroed; it then points to `part`.
   bool single(OneSided& operation, std::uint32_t max_inline, ibv_send_wr& request, ibv_sge& part);
 
  private:

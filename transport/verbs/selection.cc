@@ -1,4 +1,4 @@
-// Chooses port and GID among those that discovery.cc found.
+// Chooses port and GID among the ports and GIDs that discovery.cc found.
 
 #include <algorithm>
 #include <fstream>
@@ -13,13 +13,14 @@ namespace {
 
 std::string port_name(const PortInfo& port) { return str(port.device, " port ", port.port); }
 
-// Ranks a GID, smaller is better. Nothing: do not choose the GID unless the options name it.
+// Ranks a GID, smaller is better. Returns nothing for a GID that is used only if the options name
+// it.
 std::optional<int> rank(const GidInfo& gid) {
   if (gid.type != IBV_GID_TYPE_ROCE_V2) return std::nullopt;
   const bool known_interface = !gid.interface_name.empty();
   if (known_interface && !gid.interface_up) return std::nullopt;
   const int kind = gid.link_local ? (gid.ipv4_mapped ? 2 : 3) : (gid.ipv4_mapped ? 0 : 1);
-  // An interface that cannot be seen may be down, or of another network namespace.
+  // An interface that cannot be seen may be down, or in another network namespace.
   return known_interface ? kind : kind + 4;
 }
 
@@ -83,7 +84,7 @@ struct Candidate {
   std::string gid_reason;
   int distance;
 
-  // Adapters before software devices, then near before far, then fast before slow.
+  // Orders by: adapters before software devices, near before far, fast before slow.
   [[nodiscard]] auto order() const {
     return std::make_tuple(port->pci_path.empty(), distance, -port_gigabits(port->attributes));
   }

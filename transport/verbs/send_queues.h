@@ -19,18 +19,18 @@ namespace slime::transport::verbs {
 // others for data. Thread: the loop.
 class SendQueues {
  public:
-  // `endpoint`: what the port runs once there is room again. Borrows port and counters.
+  // `endpoint`: the port runs it when there is room again. Borrows port and counters.
   SendQueues(PortState& port, VerbsEndpoint& endpoint, Handle place, EndpointCounters& counters,
              std::vector<std::shared_ptr<QueuePair>> pairs)
       : port_(port), endpoint_(endpoint), place_(place), counters_(counters), pairs_(std::move(pairs)) {}
 
-  // None once they are left. Else one for messages and at least one for data.
+  // Returns the queue pairs: one for messages and at least one for data; empty after leave().
   [[nodiscard]] std::span<const std::shared_ptr<QueuePair>> pairs() const { return pairs_; }
   [[nodiscard]] QueuePair& pair(std::uint32_t number) const { return *pairs_[number]; }
   // Work requests that the device has.
   [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
 
-  // Returns how many of `wanted` work requests may be posted. 0: the endpoint runs once there is
+  // Returns how many of `wanted` work requests may be posted. 0: the endpoint runs when there is
   // room.
   [[nodiscard]] std::uint32_t room(std::uint32_t number, std::uint32_t wanted) const {
     const std::uint32_t most = std::min(wanted, pair(number).room());
@@ -43,8 +43,8 @@ class SendQueues {
   // Posts a chain, for which there is room. `accepted`: how many the device took, all of them
   // unless the status says why not.
   Status post_chain(std::uint32_t number, Chain& chain, std::uint32_t& accepted);
-  // Work requests that were posted without a completion of their own, and have succeeded, are not
-  // flushed: a request behind them, which is, tells that they are over.
+  // Work requests that were posted without a completion of their own and have succeeded are not
+  // flushed. So this posts a request behind them, whose flush shows that they are over.
   void mark_ends();
 
   // Returns the queue pair of a completion; null if nothing in flight has that id.
@@ -53,14 +53,14 @@ class SendQueues {
     QueuePair& pair = *pairs_[id.queue_pair];
     return pair.in_window(id.place) ? &pair : nullptr;
   }
-  // Notes that a completion told the end of `count` work requests.
+  // Notes that a completion has ended `count` work requests.
   void gave_back(std::uint32_t count) {
     const std::uint32_t before = in_flight_;
     in_flight_ -= count;
     port_.gave_back(before, count);
   }
 
-  // Lets go of the queue pairs. Returns how many work requests they still have, and adds their send
+  // Releases the queue pairs. Returns how many work requests they still have, and adds their send
   // buffers to `buffers`.
   std::uint32_t leave(std::vector<std::uint32_t>& buffers);
 

@@ -46,8 +46,7 @@ void SideChannel::say_once(int socket, SideFrameType type) {
   [[maybe_unused]] const ssize_t sent = ::send(socket, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Reports no error: a wire that cannot be written is also read to its end, where the break is
-// reported.
+// Reports no error: if the wire cannot be written, its reader finds the break and reports it.
 void SideChannel::flush() {
   while (!out_.empty()) {
     const iovec part{out_.data(), out_.size()};

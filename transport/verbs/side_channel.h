@@ -12,11 +12,11 @@ namespace slime::transport::verbs {
 
 // Types of the frames on the handshake's TCP connection while the endpoint lives.
 enum class SideFrameType : std::uint32_t {
-  kReady = 1,      // the sender's queue pairs take what comes: the peer may post
-  kGoodbye = 2,    // the sender closed; a: messages, b: notifications that it sent in all
-  kStarved = 3,    // the sender may send `a` messages since the beginning, and has: wake it
+  kReady = 1,      // the sender's queue pairs can receive: the peer may post
+  kGoodbye = 2,    // the sender closed; a: messages, b: notifications that it has sent in all
+  kStarved = 3,    // the sender may send `a` messages since the beginning, and has done so: wake it
   kReturn = 4,     // a: credits that the sender will not use
-  kUnreached = 5,  // the sender gives up: the fabric brought nothing from the peer
+  kUnreached = 5,  // the sender gives up: the fabric carried nothing from the peer
 };
 // One frame: 24 bytes, little endian.
 struct SideFrame {
@@ -26,7 +26,7 @@ struct SideFrame {
   std::uint64_t b = 0;
   static constexpr std::uint32_t kMagic = 0x53564c53;  // "SLVS"
 
-  // Decodes a peer's bytes. Nothing for bytes that are no frame.
+  // Decodes a peer's bytes. Returns nothing for bytes that are not a frame.
   static std::optional<SideFrame> decode(Bytes bytes);
 };
 static_assert(sizeof(SideFrame) == 24);
@@ -35,7 +35,8 @@ static_assert(sizeof(SideFrame) == 24);
 class SideChannelHandler {
  public:
   virtual void on_side_frame(const SideFrame& frame) noexcept = 0;
-  // The connection is over, or the peer sent no frame (kCorrupt). The last call, at most once.
+  // The connection has ended, or the peer sent bytes that are not a frame (kCorrupt). The last
+  // call, at most once.
   virtual void on_side_broken(Status reason) noexcept = 0;
 
  protected:
@@ -50,7 +51,7 @@ class SideChannel final : private WireHandler {
   // Queues a frame and sends as much as the kernel takes. Few frames wait: an endpoint says STARVED
   // once until it is woken, and RETURN at most every 500 ms.
   void send(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0);
-  // Sends one frame on a connection of which no endpoint is made; lost if the socket is full.
+  // Sends one frame on a connection that gets no endpoint. The frame is lost if the socket is full.
   static void say_once(int socket, SideFrameType type);
   // While work waits for the peer, the wire's keepalive ends the connection of a silent peer.
   void set_waiting(bool waiting) { wire_->set_waiting(waiting); }

@@ -41,7 +41,7 @@ void SideTalk::on_goodbye(const Goodbye& goodbye) {
 
 void SideTalk::on_side_broken(Status reason) noexcept {
   if (!link_.working() || !lost_.ok()) return;
-  if (!goodbye_) {  // what a peer that closed has sent before still counts
+  if (!goodbye_) {  // messages that the peer sent before it closed still count
     lost_ = link_.path.lost(reason);
     lost_at_poll_ = link_.port->polls();
   }
@@ -50,7 +50,7 @@ void SideTalk::on_side_broken(Status reason) noexcept {
 
 bool SideTalk::look_for_end() {
   if (!lost_.ok()) {
-    // What arrived before the loss is in the completion queue by now; it is seen first.
+    // What arrived before the loss is in the completion queue by now, and is handled first.
     if (link_.port->polls() == lost_at_poll_)
       link_.schedule();
     else
@@ -58,8 +58,8 @@ bool SideTalk::look_for_end() {
     return false;
   }
   if (!goodbye_ || !link_.working()) return true;
-  // All that the peer sent has been acknowledged by this side's device, so it comes out of the
-  // queue soon.
+  // This side's device has acknowledged everything that the peer sent, so it comes out of the
+  // completion queue soon.
   const bool all = link_.counters.messages_received >= goodbye_->messages &&
                    link_.counters.notifications_received >= goodbye_->notifications;
   if (all || link_.loop->now() >= goodbye_by_)

@@ -10,20 +10,21 @@
 
 namespace slime::transport::verbs {
 
-// Hears the peer on the side channel: that its queue pairs are ready, its credits, and its end.
+// Handles the peer's frames on the side channel: its queue pairs are ready, its credits, its end.
 // Thread: the loop.
 class SideTalk final : public SideChannelHandler {
  public:
   SideTalk(Link& link, CreditExchange& credits) : link_(link), credits_(credits) {}
 
-  // Breaks the link if the peer has closed or gone. False: nothing else is to be done in this turn.
+  // Breaks the link if the peer has closed or gone. Returns false if there is nothing else to do in
+  // this turn.
   bool look_for_end();
-  // Makes `next` the time by which a peer that closed is gone, if that is earlier.
+  // Moves `next` forward to the time by which a peer that closed is gone.
   void bound(TimePoint& next) const {
     if (goodbye_) next = std::min(next, goodbye_by_);
   }
-  // Says why work came back without an error before it: the device stopped the queue pair by
-  // itself.
+  // Returns the error for work that came back without an earlier error: the device stopped the
+  // queue pair by itself.
   [[nodiscard]] Status flushed() const;
 
  private:

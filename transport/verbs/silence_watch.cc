@@ -17,10 +17,10 @@ void SilenceWatch::arm() {
   timer_ = link_.loop->add_timer(deadline_after(link_.loop->now(), interval), [this] { probe(); });
 }
 
-// A call that the peer has got leaves nothing for the device to repeat. So while work waits and
-// nothing came for an interval, the device gets an empty write: the peer's device acknowledges it
-// without its program, and a path that is gone ends it, and the connection, by the device's
-// retransmissions. A request that has a completion to come is as good as that.
+// Once the peer has a call, the device has nothing left to repeat. So while work waits and nothing
+// came for an interval, this side posts an empty write: the peer's device acknowledges it without
+// the peer's program. If the path is gone, the device's retransmissions end the write, and with it
+// the connection. A request whose completion is still to come has the same effect.
 void SilenceWatch::probe() {
   timer_ = TimerId{};
   if (!link_.working() || !waiting_) return;  // update() arms it again

@@ -6,10 +6,9 @@
 
 namespace slime::transport::verbs {
 
-// Finds a peer that falls silent while work waits for it. What the device retries for ever, and
-// what it has delivered and only the peer's program can answer, ends when the side channel finds
-// the peer silent. Where the side channel takes another path, a probe finds the device's path
-// broken. Thread: the loop.
+// Finds a peer that falls silent while work waits for it. If the device retries for ever, or if
+// only the peer's program can answer, the side channel finds the silence. If the side channel takes
+// another path, a probe finds that the device's path is broken. Thread: the loop.
 class SilenceWatch {
  public:
   explicit SilenceWatch(Link& link) : link_(link) {}
@@ -17,14 +16,14 @@ class SilenceWatch {
   SilenceWatch& operator=(const SilenceWatch&) = delete;
   ~SilenceWatch() { link_.loop->cancel_timer(timer_); }
 
-  // Begins with a wait for the peer's hello.
+  // Starts with the wait for the peer's hello.
   void start() { link_.side->set_waiting(waiting_ = true); }
   void set_awaiting(bool awaiting) { awaiting_ = awaiting; }
-  // Looks whether work waits. `in_flight`: operations are under way.
+  // Checks whether work waits. `in_flight`: operations are in flight.
   void update(bool in_flight);
 
  private:
-  // What came so far.
+  // Returns a count of what has come so far.
   [[nodiscard]] std::uint64_t heard() const {
     return link_.counters.completions + link_.counters.messages_received +
            link_.counters.notifications_received;
@@ -36,7 +35,7 @@ class SilenceWatch {
   bool waiting_ = false;
   bool awaiting_ = false;
   TimerId timer_;
-  std::uint64_t heard_before_ = 0;  // when the timer was armed
+  std::uint64_t heard_before_ = 0;  // heard() when the timer was armed
 };
 
 }  // namespace slime::transport::verbs

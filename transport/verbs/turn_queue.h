@@ -8,17 +8,17 @@
 
 namespace slime::transport::verbs {
 
-// Members that asked for a turn. An urgent one has it after the poll at hand; the others wait until
-// a poll finds nothing, at most for a few polls: what came goes first. Thread: the loop.
+// Members that asked for a turn. An urgent member gets its turn after the current poll. The others
+// wait until a poll finds nothing, or for a few polls, because arrivals go first. Thread: the loop.
 template <class Member>
 class TurnQueue {
  public:
-  // The member is not in the queue, unless it has its turn now.
+  // Add a member that is not in the queue, except during its own turn.
   void add(Member& member) { waiting_.push_back(&member); }
   void hurry() { urgent_ = true; }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
 
-  // Returns whether the turns come now, after a poll that found completions or none.
+  // Returns whether the turns come now, after a poll that `found` completions or not.
   bool due(bool found) { return !found || urgent_ || ++patient_polls_ >= limits::kPatientPolls; }
   // Calls run() of each. Members that are added meanwhile have their turn in the next call.
   void run() {
@@ -31,7 +31,7 @@ class TurnQueue {
     }
     running_.clear();
   }
-  // The member is being destroyed.
+  // Call when the member is being destroyed.
   void forget(Member& member) {
     for (auto* list : {&waiting_, &running_})
       std::replace(list->begin(), list->end(), &member, static_cast<Member*>(nullptr));
@@ -41,7 +41,7 @@ class TurnQueue {
   std::vector<Member*> waiting_;
   std::vector<Member*> running_;
   bool urgent_ = false;    // a waiting member has something to post
-  int patient_polls_ = 0;  // since the last turns
+  int patient_polls_ = 0;  // polls since the last turns
 };
 
 }  // namespace slime::transport::verbs

@@ -9,17 +9,17 @@
 
 namespace slime::transport::verbs {
 
-// Divides the entries of a completion queue that are for work requests, so that it never overflows.
-// Each endpoint reserves some; what it posts beyond them comes out of the entries that all share.
-// Counts only. Thread: the loop.
+// Divides the entries of a completion queue that are for work requests, so that the queue never
+// overflows. Each endpoint reserves some entries; further posts use entries that all endpoints
+// share. Counts only. Thread: the loop.
 class WorkBudget {
  public:
   explicit WorkBudget(std::uint32_t entries) : free_(entries) {}
 
-  // Entries that are neither reserved nor taken.
+  // Returns the entries that are neither reserved nor taken.
   [[nodiscard]] std::uint32_t free() const { return free_; }
 
-  // Takes the reserve of one endpoint. False: there is not so much.
+  // Takes the reserve of one endpoint. Returns false if there are too few entries.
   bool reserve() {
     if (free_ < limits::kReservedWorkRequests) return false;
     free_ -= limits::kReservedWorkRequests;
@@ -28,13 +28,13 @@ class WorkBudget {
   // Gives back the reserve of an endpoint that has nothing in flight.
   void unreserve() { free_ += limits::kReservedWorkRequests; }
 
-  // Returns how many of `wanted` work requests an endpoint may post that has so many in flight.
+  // Returns how many of `wanted` work requests an endpoint with `in_flight` may post.
   [[nodiscard]] std::uint32_t may_post(std::uint32_t in_flight, std::uint32_t wanted) const {
     const std::uint32_t own =
         limits::kReservedWorkRequests - std::min(in_flight, limits::kReservedWorkRequests);
     return std::min(wanted, own + free_);
   }
-  // Note that an endpoint posted, and that completions of its work requests were polled.
+  // Note that an endpoint has posted, and that completions of its work requests were polled.
   void took(std::uint32_t in_flight_before, std::uint32_t count) {
     const std::uint32_t shared = beyond(in_flight_before + count) - beyond(in_flight_before);
     SLIME_CHECK(shared <= free_);
@@ -44,9 +44,9 @@ class WorkBudget {
     free_ += beyond(in_flight_before) - beyond(in_flight_before - count);
   }
 
-  // Gives back the reserve of an endpoint that is gone, without what it still has in flight: that
-  // counts as taken until no completion of it can be in the queue, when release_retired() is
-  // called.
+  // Gives back the reserve of an endpoint that has ended, without the part that it still has in
+  // flight. That part counts as taken until release_retired(), which is called when the queue can
+  // hold no completion of it.
   void retire(std::uint32_t in_flight) {
     retired_ += in_flight;
     free_ += limits::kReservedWorkRequests - std::min(in_flight, limits::kReservedWorkRequests);

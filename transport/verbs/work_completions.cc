@@ -28,7 +28,7 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
   });
   link_.queues.gave_back(count);
   if (!good) fail(id, completion);
-  // Requests complete in order: with an error, all before it have succeeded.
+  // Requests complete in order: if one has an error, all earlier ones have succeeded.
   if (completion.status != IBV_WC_WR_FLUSH_ERR) complete_finished(good);
   return true;
 }
@@ -44,8 +44,8 @@ void WorkCompletions::finish_one(const QueuePair::Owner& owner) {
   if (operation->succeeded()) link_.complete_one_sided(*operation, Status());
 }
 
-// Completes the operations whose last request this was; unless `all`, the newest is the one that
-// failed. By index, because a callback may post; none of them polls.
+// Completes the operations whose last request has ended; unless `all`, the newest operation has
+// failed. Iterates by index, because a callback may post; callbacks do not poll.
 void WorkCompletions::complete_finished(bool all) {
   const std::size_t failed = all || finished_.empty() ? 0 : 1;
   for (std::size_t i = 0; i + failed < finished_.size(); ++i) {
@@ -54,8 +54,8 @@ void WorkCompletions::complete_finished(bool all) {
   }
 }
 
-// The first error breaks the link, and is what its operation ends with; requests that were flushed
-// behind it are its victims.
+// The first error breaks the link and becomes the result of its operation; requests that were
+// flushed after it are only victims.
 void WorkCompletions::fail(const WorkId& id, const ibv_wc& completion) {
   count_error(link_.counters, completion.status);
   if (!link_.working()) return;

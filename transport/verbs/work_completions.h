@@ -13,7 +13,7 @@ class WorkCompletions {
  public:
   WorkCompletions(Link& link, const SideTalk& side) : link_(link), side_(side) {}
 
-  // False for a completion that fits nothing in flight.
+  // Returns false for a completion that matches nothing in flight.
   bool take(const WorkId& id, const ibv_wc& completion);
 
  private:
@@ -23,7 +23,7 @@ class WorkCompletions {
 
   Link& link_;
   const SideTalk& side_;
-  std::vector<Handle> finished_;  // the operations whose requests the completion at hand ends
+  std::vector<Handle> finished_;  // the operations that the current completion ends
 };
 
 }  // namespace slime::transport::verbs

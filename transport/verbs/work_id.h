@@ -6,11 +6,11 @@
 
 namespace slime::transport::verbs {
 
-// Names a work request: its endpoint, the queue pair, and the place in that one's send queue. A
-// completion of an endpoint that is gone never finds another endpoint.
+// Names a work request: its endpoint, the queue pair, and the place in that pair's send queue. A
+// completion of an endpoint that has ended never matches another endpoint.
 struct WorkId {
   std::uint32_t index = 0;       // of the endpoint; 20 bits
-  std::uint32_t generation = 0;  // 15 bits of the handle's
+  std::uint32_t generation = 0;  // the lower 15 bits of the handle's generation
   std::uint32_t queue_pair = 0;  // 4 bits
   std::uint32_t place = 0;       // 24 bits
 
