@@ -22,7 +22,8 @@ std::string CtrlLoad::scope_name(std::uint32_t agent) const {
   return prefix_ + "-" + std::to_string(scope_of(agent));
 }
 
-// Another agent in this place, with a name and an instance that nobody had before.
+// Replaces the agent at this index by a new one, with a name and an instance that no agent had
+// before.
 void CtrlLoad::become_new(std::uint32_t index) {
   Agent& agent = agents_[index];
   agent.name = "agent-" + std::to_string(names_++);

@@ -217,7 +217,8 @@ void CtrlLoad::write(std::uint32_t index) {
   }
   const bool wants_room = agent.written < agent.out.size();
   if (agent.watched && wants_room == agent.wants_room) return;
-  // Over loopback a connection is there at once, and most requests are written before epoll has to know it.
+  // Over loopback a connection is made at once, so most requests are written before the socket is
+  // added to epoll.
   epoll_event event{.events = EPOLLIN, .data = {.u32 = index}};
   if (wants_room) event.events |= EPOLLOUT;
   epoll_ctl(epoll_.get(), agent.watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, agent.connection.get(), &event);

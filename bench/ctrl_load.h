@@ -61,12 +61,13 @@ class CtrlLoad {
     std::uint64_t follow_ups = 0;   // because of "more"
     std::uint64_t resyncs = 0;      // lists of the scope: told to, or forgotten
     std::uint64_t reconnects = 0;   // a broken connection: the request goes to the next server
-    std::uint64_t idle_closed = 0;  // a kept connection that the server closed between requests
+    std::uint64_t idle_closed = 0;  // kept connections that the server closed between requests
     std::uint64_t timeouts = 0;     // of the broken ones: no answer in time
     std::uint64_t lost = 0;         // living agents that the server forgot
-    std::uint64_t unknown = 0;      // heard to have expired, but nobody of ours
-    std::uint64_t churned = 0;      // deaths in that time, each with a registration
-    std::uint64_t ttl_ms = 0;       // as the server says
+    // expired agents in the server's events that this load did not make
+    std::uint64_t unknown = 0;
+    std::uint64_t churned = 0;                    // deaths in that time, each with a registration
+    std::uint64_t ttl_ms = 0;                     // as the server says
     std::map<std::string, std::uint64_t> errors;  // by HTTP status, or "malformed"
   };
 

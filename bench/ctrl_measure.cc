@@ -86,7 +86,8 @@ json processes_of(const CtrlUsed::Span& span, std::size_t processes, double seco
 json generator_of(const CtrlUsed& used, const CtrlLoad::Figures& figures) {
   const auto answers = static_cast<double>(figures.answers);
   const double cores = used.own_cpu / used.seconds;
-  // The lag of the whole run counts, because deaths are judged at its end, too.
+  // The lag of the whole run counts, not only that of the measured time, because deaths are counted
+  // until the end of the run.
   const double lag_p99 = std::max(figures.lag.values.quantile(0.99), figures.lag_ever.values.quantile(0.99));
   return {{"cpu_cores", cores},
           {"cpu_us_per_request", answers > 0 ? used.own_cpu * 1e6 / answers : 0},
