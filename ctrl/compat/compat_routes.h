@@ -46,8 +46,8 @@ class CompatRoutes {
   // Changes the record of an agent registered through these routes.
   template <class Change>
   ApiReply update(const Call& call, const compat::EntityRef& of, const Change& change);
-  // Answers a list, which has no pages but a limit on its size. `type`: only entities of that type;
-  // empty: the type in the request.
+  // Answers a list: all entities at once, without pages, up to a limit. `type`: only entities of
+  // this type; empty: the type in the request.
   template <class EncodeOne, class EncodeAll>
   ApiReply list(const Call& call, const EncodeOne& encode_one, const EncodeAll& encode_all,
                 std::string_view type);
