@@ -161,7 +161,7 @@ class Run:
             return server
 
         self._new = new
-        self._moved_before = 0  # what the decode that runs now had told before
+        self._moved_before = 0  # counter of the running decode server when it was read last
         self.prefill, self.decode, self.solo = (self._new(role) for role in ("prefill", "decode", "solo"))
         for server in (self.prefill, self.decode, self.solo):
             server.ready()
