@@ -232,8 +232,8 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
   });
 }
 
-// Runs on the registrar's thread. Posts at most one task: while no thread drives the loop, several
-// changes of the keys share it.
+// Runs on the registrar's thread. Posts at most one task: while no thread drives the loop, that
+// task serves several changes of the keys.
 void PeerAgentImpl::note_keys() {
   if (keys_noted_.exchange(true)) return;
   loop_->post([this] {
@@ -332,7 +332,7 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
 }
 
 ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
-  // In a forked child a thread of the parent may have held the lock of discovery_.
+  // In a forked child, a lost thread of the parent may have held the lock of discovery_.
   auto servers = forked() ? nullptr : discovery_->servers(service);
   return ServiceProxy({shared_from_this(), &*calling_}, std::move(servers), std::move(service),
                       std::move(options));

@@ -32,7 +32,7 @@ class KeyWatch {
  public:
   using Sessions = std::map<Pairing::Id, std::shared_ptr<Session>>;
 
-  // A null `keyring`: handshakes are under a token or nothing, and every function does nothing.
+  // A null `keyring`: handshakes use the token or no secret, and every function does nothing.
   KeyWatch(transport::Loop& loop, std::shared_ptr<const Keyring> keyring, const Sessions& sessions,
            KeyWatchOwner& owner)
       : loop_(loop), keyring_(std::move(keyring)), sessions_(sessions), owner_(owner) {}
@@ -65,10 +65,11 @@ class KeyWatch {
   const Sessions& sessions_;
   KeyWatchOwner& owner_;
   std::function<void()> refresh_;
-  TimePoint next_stranger_{};              // earliest time of the next request caused by a stranger
-  transport::TimerId question_;            // the next request caused by a peer
+  // earliest time of the next request that a stranger causes
+  TimePoint next_stranger_{};
+  transport::TimerId question_;            // timer of the next request that a peer causes
   Nanos pause_ = limits::kMemberPauseMin;  // before that request
-  transport::TimerId timer_;               // end_revoked() is due
+  transport::TimerId timer_;               // timer of end_revoked()
   bool timer_late_ = false;                // end_revoked() was put off once
 };
 

@@ -52,7 +52,7 @@ struct SessionContext {
   rpc::StreamOptions streams{};
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
-  const Keyring* keyring = nullptr;  // null: handshakes are under a token, or nothing
+  const Keyring* keyring = nullptr;  // null: handshakes use the token, or no secret
 };
 
 // One successful handshake with one peer. Owns the endpoint and, from open() on, the channel over

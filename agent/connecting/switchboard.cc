@@ -268,7 +268,8 @@ void Switchboard::arrived(transport::Connected connected, Link* link) {
       live_.fetch_add(1, std::memory_order_acq_rel);
       break;
     case Pairing::Verdict::kDrop:
-      // Dropped with its endpoint when this returns. The peer sees it close unused.
+      // The session is dropped with its endpoint on return: the peer sees the connection close
+      // unused.
       if (link != nullptr) link->attach(session_by_id(pairing->current()));
       break;
   }

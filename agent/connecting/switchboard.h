@@ -95,7 +95,7 @@ class Switchboard final : public transport::Acceptor,
     const Directory* directory = nullptr;
     std::function<void(const std::string& name)> look_up;
     // Asks the registry for newer keys; on_keys() follows, on the loop. Null: handshakes use no
-    // keys of the registry. An empty name: not for an attempt of a link.
+    // keys of the registry. An empty name: the request is not for an attempt of a link.
     std::function<void(const std::string& name, std::uint64_t attempt)> refresh_keys = {};
   };
   // Thread: the loop.
@@ -190,7 +190,7 @@ class Switchboard final : public transport::Acceptor,
   SessionPtr session_by_id(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);
-  // Withdraws the session from the choice: new operations wait for the next connection.
+  // Takes the session out of use: new operations wait for the next connection.
   Pairing::Changes retire(Session& session);
   // Closes the longest idle connection if there are too many. Returns whether there is room.
   bool make_room();

@@ -20,7 +20,7 @@ struct Target {
 // name: "worker:0", and, with a registry, "worker:1". Any other URL is a `problem`.
 Target parse_target(std::string_view text, bool has_registry);
 
-// Returns true for 0.0.0.0 and ::, on which a process can listen but to which none can connect.
+// Returns true for 0.0.0.0 and ::, addresses to listen on, to which no process can connect.
 bool is_wildcard(const Address& address);
 
 }  // namespace slime::agent

@@ -124,7 +124,7 @@ std::string Devices::alternative() const {
   return at == entries_.end() ? "" : str("; a peer or agent that is pinned to ", at->name, " can use it");
 }
 
-// OK when the region is there, or can be done without.
+// Returns OK if the region is registered, or if the agent can do without it.
 Status Devices::add(Registrations& to, std::size_t index, Result<transport::DeviceRegion> region) {
   if (region) {
     to.add(index, std::move(*region));

@@ -37,7 +37,8 @@ class CallOf : public ResultOperation<T> {
  protected:
   [[nodiscard]] virtual rpc::CallKind kind() const { return rpc::CallKind::kPlain; }
   [[nodiscard]] virtual const rpc::Attachments* attachments() const { return nullptr; }
-  // Releases what the channel would have released: the call failed before the channel had it.
+  // Releases what the channel would release. Called if the call fails before it reaches the
+  // channel.
   virtual void drop(const Status&) {}
   [[nodiscard]] rpc::CallSpec spec() const {
     return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr,
@@ -92,7 +93,7 @@ class AttachedCall final : public AttachedOf<Payload> {
   void start(Session& session) override;
 };
 
-// A call without an answer: ends when it has left.
+// A call without an answer: ends when its request has left.
 class OneWayOperation final : public AttachedOf<None> {
  public:
   using AttachedOf::AttachedOf;

@@ -14,7 +14,7 @@ struct CallingAgent {
   Discovery& discovery;
   const std::string& scope;
   const std::string& ctrl_url;
-  Nanos timeout;  // of calls that say none
+  Nanos timeout;  // of calls without a timeout of their own
 };
 
 }  // namespace slime::agent

@@ -36,27 +36,28 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   void use(Registrar& registrar) { registrar_ = &registrar; }
   [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
 
-  // The same for all proxies of a service.
+  // Returns the pool of a service, which all proxies of the service share.
   std::shared_ptr<ServerPool> servers(const std::string& service);
-  // Whether the registry, as far as is known, has a peer of that name.
+  // Returns whether the registry is known to have a peer of this name.
   [[nodiscard]] bool knows(std::string_view name) const;
-  // Asks the registry for the servers of now. Returns the number of the answer.
+  // Asks the registry for the current servers. Returns the number of the answer.
   std::uint64_t ask(const std::shared_ptr<ServerPool>& servers);
   void ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint now);
 
-  // Loop. Calls go_on() once: in a later turn, when `until` has come, or that answer (0: none is
-  // waited for).
+  // Calls go_on() once, in a later turn: at `until`, or when that answer has come (0: no answer is
+  // awaited). Thread: the loop.
   void wait(std::shared_ptr<Waiting> call, std::shared_ptr<ServerPool> servers, std::uint64_t answer,
             TimePoint until);
-  // Loop. Lets it go on now, if it waits.
+  // Calls go_on() of this call now, if the call waits. Thread: the loop.
   void wake(const Waiting& call);
-  // Loop. Wakes all, now and from now on.
+  // Wakes all waiting calls, and later ones at once. Thread: the loop.
   void close();
 
   // The registrar's thread.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete);
-  // This agent's own services have changed, of which it gets no event.
+  // Notes a change of this agent's own services, for which the registry sends no event to this
+  // agent.
   void note_change();
 
  private:

@@ -16,28 +16,29 @@
 
 namespace slime::agent {
 
-// One call of a ServiceProxy: goes from server to server until one has answered, the error is one
-// that another server would not mend, or there is none left. One step at a time, each begun by the
-// end of the one before; only cancel() comes from anywhere.
+// One call of a ServiceProxy. Goes from server to server until one has answered, until an error
+// that another server would not change, or until no server is left. One step at a time, each begun
+// by the end of the step before; only cancel() may come from any thread.
 class ProxyCall final : public Waiting, public std::enable_shared_from_this<ProxyCall> {
  public:
   struct Target {
     std::shared_ptr<ServerPool> servers;
     std::shared_ptr<Favorite> favorite;
     std::shared_ptr<const ProxyOptions> options;
-    std::string service;  // what is called of them: theirs, or one that every peer has
+    std::string service;  // the called service: the proxy's, or one that every peer serves
     std::string method;
     rpc::Signature signature;
   };
-  // The request, which each server that is tried gets.
+  // The request. Each server that the call is tried with gets it.
   struct Request {
-    rpc::CallKind kind = rpc::CallKind::kPlain;  // a one-way call has left in the end, and none for its value
+    // kOneWay: done when the request has left, without a value
+    rpc::CallKind kind = rpc::CallKind::kPlain;
     rpc::AttachedBody body;
     std::shared_ptr<const rpc::CallSettings> settings{};  // null: none
   };
   ProxyCall(std::shared_ptr<CallingAgent> agent, Target target, Request request, Nanos deadline);
 
-  // `problem`: why it cannot even begin.
+  // `problem`: why the call cannot begin; OK: it can.
   Future<Payload> start(Status problem);
 
  private:
@@ -74,10 +75,10 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   ServerPool::List tried_;  // in this round
   std::shared_ptr<PooledServer> current_;
   TimePoint attempt_began_{};
-  Status last_;               // why the last server was of no use
-  std::uint64_t answer_ = 0;  // of the registry, that this call has waited for
-  bool must_have_ = false;    // one said that there is no such method
-  bool waits_again_ = false;  // for an answer, after a while
+  Status last_;               // why the last server could not be used
+  std::uint64_t answer_ = 0;  // number of the registry's answer that this call has waited for
+  bool must_have_ = false;    // a server said that there is no such method
+  bool waits_again_ = false;  // waits for an answer again, after a pause
   int executions_ = 0;        // attempts that may have been executed
   int rounds_ = 0;            // of them, after which all servers were tried anew
   Nanos pause_{};             // before the next of them, or before the next round

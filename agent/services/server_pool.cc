@@ -27,7 +27,7 @@ bool contains(const ServerPool::List* list, const PooledServer& server) {
 }  // namespace
 
 ServerPool::ServerPool(std::string service, std::uint64_t seed) : service_(std::move(service)), rng_(seed) {
-  next_ = rng_.below(1u << 16);  // so that many callers do not begin with the same one
+  next_ = rng_.below(1u << 16);  // so that not all callers begin with the same server
 }
 
 // -------------------------------------------------------------------------------------------------- choosing
@@ -72,7 +72,7 @@ std::shared_ptr<PooledServer> ServerPool::choose(const Wish& wish, const Admit& 
   return out;
 }
 
-// Rendezvous hashing: the largest of the numbers that the key has with each of them.
+// Rendezvous hashing: picks the server for which the hash of key and server is the largest.
 template <class Admit>
 std::shared_ptr<PooledServer> ServerPool::by_key(std::string_view key, const Admit& admit) const {
   std::shared_ptr<PooledServer> out;
@@ -129,7 +129,7 @@ ServerPool::Says ServerPool::says(const PooledServer& server, std::string_view m
 ServerPool::Question ServerPool::want() {
   const MutexLock lock(mutex_);
   const bool under_way = sent_ > answered_;
-  // One that is under way may have been answered before what made the caller ask.
+  // The request in flight may have been answered before the event that made the caller ask.
   asked_ = std::max(asked_, sent_ + 1);
   if (under_way) return {asked_, false};
   sent_ = asked_;
@@ -173,8 +173,8 @@ void ServerPool::replace(const ctrl::ServiceList& list, TimePoint now) {
     server->kept_until = {};
     list_.push_back(std::move(server));
   }
-  // A registry that restarted empty learns of all agents by and by. Until then a known server is
-  // likely to be alive, unless another process has its name.
+  // A registry that restarted empty learns of the agents one after the other. Until then a known
+  // server is likely to be alive, unless another process has its name.
   const bool restarted = epoch_ != 0 && list.server_epoch != epoch_;
   epoch_ = list.server_epoch;
   const std::size_t listed = list_.size();

@@ -22,12 +22,12 @@ struct PooledServer {
   const InstanceId instance;
   std::uint64_t incarnation = 0;
   std::string address{};
-  std::vector<std::string> methods{};  // sorted; empty: it does not say
+  std::vector<std::string> methods{};  // sorted; empty: the server does not list its methods
   std::size_t in_flight = 0;           // calls of this agent
   std::uint64_t calls = 0;             // calls of this agent so far
   TimePoint avoided_until{};
   Status failure{};        // why it is avoided
-  TimePoint kept_until{};  // the registry does not list it
+  TimePoint kept_until{};  // time until which an unlisted server is kept
   // Ejections since the last answer. After an ejection one trial call at a time goes to the
   // server, until it answers.
   std::uint32_t ejections = 0;
@@ -41,10 +41,10 @@ struct Favorite {
   std::string name;
 };
 
-// The servers of one service that this agent knows, and which server is next: the state that all
-// proxies of the service share, without I/O, clock or thread. Questions to the registry and their
-// answers are numbered, so a call that needs the servers of now waits for the number of its
-// question. Thread: any.
+// The servers of one service that this agent knows, and the choice of the next one: the state that
+// all proxies of the service share, without I/O, clock or thread. Requests to the registry and
+// their answers are numbered, so a call that needs the current servers waits for the number of its
+// request. Thread: any.
 class ServerPool {
  public:
   using List = std::vector<std::shared_ptr<PooledServer>>;
@@ -76,16 +76,17 @@ class ServerPool {
   // ---- knowing
   struct Question {
     std::uint64_t number = 0;
-    bool to_send = false;  // else one is under way, and the next one goes out when that is answered
+    bool to_send = false;  // send now; else one is in flight, and the next is sent after its answer
   };
-  // Notes that a call needs the servers of now. Returns the question whose answer it waits for.
+  // Notes that a call needs the current servers. Returns the request for whose answer the call
+  // waits.
   Question want();
-  // Returns the number of the last question that was answered.
+  // Returns the number of the last request that was answered.
   [[nodiscard]] std::uint64_t answered() const;
-  // Takes the answer to the question under way; an error changes no server. Returns true if another
-  // question is due: send it now.
+  // Takes the answer to the request in flight; an error changes no server. Returns true if another
+  // request must be sent now.
   bool answer(Result<ctrl::ServiceList> list, TimePoint now);
-  // Returns whether the list may be outdated, so that a question beside the calls is due. Limits how
+  // Returns whether the list may be outdated, so that a request beside the calls is due. Limits how
   // often.
   [[nodiscard]] bool due(TimePoint now) const;
   // Returns whether the list is so old, or missing, that a call waits for an answer.
@@ -97,7 +98,7 @@ class ServerPool {
 
   // Returns a random span between half of `span` and `span`.
   Nanos jittered(Nanos span);
-  // "lists 2: a, b", "lists none", "did not answer: ...": what the registry last said.
+  // Returns what the registry last said: "lists 2: a, b", "lists none", "did not answer: ...".
   [[nodiscard]] std::string knowledge() const;
   [[nodiscard]] std::vector<PooledServer> view() const;
 
