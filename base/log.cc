@@ -21,7 +21,7 @@ namespace {
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
 // Guards every use of spdlog, so that a child of fork() never inherits spdlog's lock in locked
-// state; the sinks have no locks. Leaked on purpose: threads may log at process exit.
+// state; the sinks have no locks. Never destroyed, because threads may log at process exit.
 struct Sink {
   ForkMutex mutex;
   bool json SLIME_GUARDED_BY(mutex) = false;
