@@ -45,8 +45,8 @@ void Transfer::run(Direction direction, const RemoteRegion& arena, std::span<Hau
   }
 }
 
-// Returns the next pieces, up to the size of one operation. May be empty: all are loaded, or an
-// error occurred, or an operation must complete first to free a buffer.
+// Returns the next pieces, up to the size of one operation. Empty if all pieces are loaded, if an
+// error occurred, or if an operation must first complete to free a buffer.
 Transfer::Flight Transfer::load() {
   Flight flight;
   std::uint64_t room = staging_.buffer_bytes();
