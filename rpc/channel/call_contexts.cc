@@ -5,7 +5,7 @@
 namespace slime::rpc {
 namespace {
 
-// Bounds a number of the peer's, which may be any.
+// Converts a number that the peer sent, which may be of any size.
 Nanos span_of(std::uint64_t nanos) {
   return Nanos(static_cast<std::int64_t>(std::min<std::uint64_t>(nanos, Nanos::max().count())));
 }

@@ -33,7 +33,7 @@ class CallContexts {
   }
   // Keeps the context of this call until the call ends.
   void keep(Handle call, const std::shared_ptr<CallContext>& context);
-  // Whether some of the call's metadata is required.
+  // Returns whether some of the call's metadata is required.
   [[nodiscard]] bool requires_metadata(Handle call) const;
   // Takes the times of a reply with kFlagTiming. kCorrupt if the call did not ask for times.
   Status take_times(const wire::Frame& reply);

@@ -112,7 +112,8 @@ void CallTable::finish(Handle handle, Outcome&& outcome) {
   if (pending == nullptr) return;
   const Kind kind = pending->kind;
   const auto queued = pending->queued;
-  const Handle unheard = pending->sent ? Handle{} : pending->lent;  // the peer does not know it
+  // lent memory that the peer has not heard of
+  const Handle unheard = pending->sent ? Handle{} : pending->lent;
   const std::uint64_t tag = pending->tag;
   if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;
   completions_.add(std::move(pending->handler), std::move(outcome));

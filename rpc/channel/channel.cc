@@ -159,8 +159,8 @@ void ChannelImpl::on_granted(Handle served) {
 
 // ------------------------------------------------------------------------------------------- turns
 
-// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and nothing
-// has to be told before.
+// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and no
+// other handler comes first.
 void ChannelImpl::finish_call(Handle handle, CallTable::Pending& pending, Payload&& reply) {
   if (depth_ != 1 || running_done_ || !completions_.empty() || connection_.ready() != ready_told_ ||
       connection_.closed_by_peer() != closing_told_)

@@ -146,8 +146,8 @@ Status Puller::begin_body(Pull& pull, Bytes bytes, Status& refusal) {
   return {};
 }
 
-// kCorrupt when this is no table, or names memory that is none; `refusal` when it is not taken.
-// Nothing is written anywhere before all of it was found good.
+// Begins to read a table. Returns kCorrupt if it is not a table, or names memory that does not
+// exist; sets `refusal` if it is not accepted. Writes nothing before all entries were checked.
 Status Puller::begin_table(Pull& pull, Bytes bytes, Status& refusal) {
   auto table = wire::decode_attachments(bytes);
   if (!table) return std::move(table).error();

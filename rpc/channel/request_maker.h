@@ -64,7 +64,7 @@ class RequestMaker {
   // Fails queued calls with attachments, or of raw bytes, if the peer does not know them.
   void refuse_unknown_kinds();
 
-  [[nodiscard]] std::uint64_t calls() const { return count_; }  // that were ever asked for
+  [[nodiscard]] std::uint64_t calls() const { return count_; }  // of calls that were made
 
  private:
   template <class Body, class H>

@@ -128,8 +128,8 @@ const std::shared_ptr<Request::Responder>& ServedTable::one_way_responder() {
   return one_way_;
 }
 
-// Answers a request that does not reach the server, and gives back what the peer lent for it.
-// kCorrupt is no answer: it ends the connection.
+// Answers a request that does not reach the server, and releases what the peer lent for it.
+// kCorrupt is not answered: it ends the connection.
 Status ServedTable::refuse(const wire::Frame& frame, const Served& served, Status refusal) {
   if (refusal.code() == Code::kCorrupt) return refusal;
   if ((frame.header.flags & kFlagsLent) != 0) SLIME_TRY(puller_.give_back(frame));
@@ -185,11 +185,11 @@ void ServedTable::send_answers(std::vector<AnswerBox::Answer>&& answers) {
 void ServedTable::send_held_answer(Handle served, Result<ByteVector>&& answer, Account::Held&& held) {
   held_ = std::move(held);
   send_answer(served, std::move(answer));
-  held_.give_back();  // of an answer that lends nothing
+  held_.give_back();  // of an answer without lent memory
 }
 
-// Sends the answer of a request while the box holds the notes of some: this one may have been
-// cancelled, or its answer may have attachments.
+// Sends the answer of a request while the box holds notes of some requests: this request may have
+// been cancelled, or its answer may have attachments.
 void ServedTable::send_with_notes(Handle handle, const Served& served, Result<ByteVector>&& reply) {
   AnswerBox::Notes noted = box_->take_notes(handle.packed());
   if (noted.cancelled)

@@ -123,7 +123,7 @@ Status check_text(const Frame& frame, unsigned fields) {
   return bare ? Status() : check_rare_text(frame);
 }
 
-// Checks flags that exclude each other.
+// Returns whether flags exclude each other.
 bool contradict(std::uint8_t flags) {
   const auto both = [flags](unsigned pair) { return (flags & pair) == pair; };
   return both(kFlagOneWay | kFlagStream) || both(kFlagRaw | kFlagStream) || both(kFlagRaw | kFlagAttachments);
