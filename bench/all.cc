@@ -45,12 +45,12 @@ Result<json> run_line(const Line& line) {
   json report = json::parse(*text, nullptr, false);
   if (!report.is_object()) return Status(Code::kInternal, str("the measurement said: ", *text));
   if (report.contains("error")) {
-    // On Ctrl-C the child may notice first.
+    // After Ctrl-C the child may end before this process notices the signal.
     if (interrupted()) return Status(Code::kCancelled, "interrupted");
     return Status(Code::kInternal, report["error"].get<std::string>());
   }
   if (!report.value("verified", true)) return Status(Code::kCorrupt, "wrong data");
-  report.erase("machine");  // once for the file is enough
+  report.erase("machine");  // the file names the machine once
   return report;
 }
 

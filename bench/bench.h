@@ -78,7 +78,7 @@ struct IdleOptions {
   std::uint32_t calls = 100;  // to each peer, before the agent is idle
   double seconds = 5;         // of idling
   std::string provider = "auto";
-  std::string ctrl_url;  // empty: no registry, no heartbeats
+  std::string ctrl_url;  // empty: neither registry nor heartbeats
 };
 
 // Measures an agent that is connected to many peers, has called them, and does nothing: cpu_percent
@@ -94,20 +94,22 @@ int run_peers(std::uint32_t count, const std::string& provider);
 
 struct CtrlOptions {
   std::vector<std::uint32_t> agents = {10'000};  // one measurement for each number
-  std::optional<std::uint32_t> scopes;           // else one for a hundred agents
+  std::optional<std::uint32_t> scopes;           // default: one for each hundred agents
   double heartbeat_s = 5;
   double ttl_s = 60;
-  std::optional<double> rate;  // deaths, and registrations, per second; else a hundredth of the agents
+  // deaths, and registrations, per second; default: a hundredth of the agents
+  std::optional<double> rate;
   double seconds = 60;
-  std::optional<double> warmup_s;  // with deaths; else until as many leases end as agents die
+  std::optional<double> warmup_s;  // of deaths; default: until as many leases end as agents die
   std::string connections = "kept";
-  std::vector<std::string> stores;  // of a child, one measurement for each; empty: sqlite
-  std::vector<std::string> urls;    // of running servers; empty: a child for each measurement
-  std::vector<int> pids;            // the processes of the running servers, to measure their use
-  std::string program;              // the nanoctrl to start; empty: the one beside this program
-  std::string server_flags;         // for the child, separated by spaces
-  bool hostile = false;             // measures heartbeats beside a hostile tenant
-  std::string token_file;           // of the token to send; empty: as the environment says
+  std::vector<std::string> stores;  // of child servers, one measurement for each; empty: sqlite
+  // of running servers; empty: starts a child for each measurement
+  std::vector<std::string> urls;
+  std::vector<int> pids;     // the processes of the running servers, to measure their use
+  std::string program;       // the nanoctrl to start; empty: the one beside this program
+  std::string server_flags;  // for the child, separated by spaces
+  bool hostile = false;      // measures heartbeats beside a hostile tenant
+  std::string token_file;    // of the token to send; empty: taken from the environment
   [[nodiscard]] Status validate() const;
 };
 

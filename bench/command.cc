@@ -89,7 +89,7 @@ Options options_of(const std::string& bench) {
     out.size = 1024;
     out.count = 1538;
   }
-  // These measure an endpoint.
+  // "blocks" and "notify" measure an endpoint.
   if (bench == "blocks" || bench == "notify") {
     out.face = "channel";
     out.mode = "caller";

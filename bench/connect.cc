@@ -27,7 +27,7 @@ Status cancelled() { return {Code::kCancelled, "interrupted"}; }
 
 struct Connecting {
   Histogram latency;
-  double seconds = 0;  // of connecting, without the agents' starts and ends
+  double seconds = 0;  // of connecting, without starting and closing the agents
   std::string provider;
   bool verified = true;
 };

@@ -1,4 +1,4 @@
-// What a simulated agent says, and what it makes of the answers.
+// The requests of a simulated agent, and its handling of the answers.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace slime::bench {
 namespace {
 
 constexpr Nanos kRefusedPause =
-    std::chrono::milliseconds(200);  // before a refused registration is tried again
+    std::chrono::milliseconds(200);  // pause before a refused registration is tried again
 constexpr int kOk = 200;
 constexpr int kNotFound = 404;
 constexpr int kGone = 410;
@@ -38,7 +38,7 @@ void CtrlLoad::become_new(std::uint32_t index) {
 
 void CtrlLoad::begin(std::uint32_t index, Doing doing, TimePoint due) {
   Agent& agent = agents_[index];
-  ++agent.timer;  // what was planned is void
+  ++agent.timer;  // earlier timers are void
   agent.doing = doing;
   agent.due = due;
   agent.tries = 0;
@@ -55,7 +55,7 @@ void CtrlLoad::compose(std::uint32_t index) {
   const std::string scope = scope_name(index);
   switch (agent.doing) {
     case Doing::kRegister:
-      // The example of docs/nanoctrl-api.md.
+      // The request of the example in docs/nanoctrl-api.md.
       agent.out =
           post_text(head, "/v1/peers",
                     "{\"name\":\"" + agent.name + "\",\"scope\":\"" + scope + "\",\"instance\":\"" +
@@ -116,10 +116,10 @@ void CtrlLoad::on_registered(std::uint32_t index, std::string_view body) {
   agent.renewed_answered = now;
   living_[agent.incarnation] = index;
   deaths_.joined(scope_of(index), slot_of(index), now);
-  // Anywhere in the period, so that the heartbeats of all are spread over it.
+  // A random time in the period, so that the heartbeats of all agents are spread over it.
   const auto period = static_cast<std::uint64_t>(options_.heartbeat.count());
   agent.next_due = now + Nanos(static_cast<std::int64_t>(rng_.below(period) + 1));
-  // Who was forgotten has missed what happened meanwhile.
+  // An agent that the server forgot has missed events meanwhile.
   if (!std::exchange(agent.forgotten, false)) return done(index);
   agent.chain_sent = agent.sent;
   resync(index);
@@ -204,7 +204,7 @@ void CtrlLoad::lose(std::uint64_t incarnation) {
   figures_.lost = lost_.size();
 }
 
-// The next heartbeat in time. Those that were due before this answer came are one.
+// Plans the next heartbeat. All heartbeats that were due before this answer count as one.
 void CtrlLoad::done(std::uint32_t index) {
   Agent& agent = agents_[index];
   agent.doing = Doing::kNothing;

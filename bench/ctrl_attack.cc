@@ -29,10 +29,11 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kScanners = 200;
-constexpr std::size_t kFlooders = 32;          // half of them without a token
-constexpr std::size_t kPipelined = 64;         // requests that a flooder has on its way at least
-constexpr std::size_t kRecordsMost = 192;      // of a megabyte each: more than a share
-constexpr std::size_t kRegionNameBytes = 180;  // 4096 of them are a megabyte
+constexpr std::size_t kFlooders = 32;  // half of them without a token
+// least number of requests that a flooder has in flight
+constexpr std::size_t kPipelined = 64;
+constexpr std::size_t kRecordsMost = 192;      // records of a megabyte each: more than a share
+constexpr std::size_t kRegionNameBytes = 180;  // a name this long; 4096 names are a megabyte
 constexpr std::uint32_t kStdin = 0xFFFFFFFF;
 constexpr Nanos kLease = std::chrono::hours(1);  // longer than any run
 constexpr std::size_t kScanReadBytes = std::size_t{256} << 10;
@@ -94,12 +95,12 @@ class Attack {
  private:
   struct Link {
     bool scans = false;
-    std::string request;  // of a flooder: many
+    std::string request;  // the requests of a flooder, many in one text
     UniqueFd connection;
     std::size_t next = 0;  // of the scans
     std::size_t written = 0;
     std::size_t body_left = 0;
-    std::string head;  // of an answer, as far as it has come
+    std::string head;  // head of an answer, as far as it has come
   };
 
   bool obey() {
@@ -122,11 +123,12 @@ class Attack {
     link.written = link.body_left = 0;
     link.head.clear();
     if (link.scans) link.request = scans_[link.next++ % scans_.size()];
-    // From another address than the agents', which would else be refused with it.
+    // Connects from another address than the agents, which the server would otherwise refuse
+    // together with it.
     sockaddr_in own{};
     own.sin_family = AF_INET;
     own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-    const int later = 1;  // the port with connect(), so that there are enough
+    const int later = 1;  // chooses the port in connect(), so that there are enough ports
     ::setsockopt(link.connection.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later);
     if (::bind(link.connection.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
       return close(index);
@@ -170,7 +172,7 @@ class Attack {
     const ssize_t n = ::recv(link.connection.get(), scratch_.data(), scratch_.size(), 0);
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return false;
-    if (!link.scans) return true;  // nobody looks at it
+    if (!link.scans) return true;  // the answer is ignored
     std::string_view in(scratch_.data(), static_cast<std::size_t>(n));
     scan_bytes_ += in.size();
     if (link.body_left == 0) {
@@ -206,7 +208,7 @@ class Attack {
   std::size_t closed_count_ = 0;
 };
 
-// How many records of a megabyte the scope took.
+// Returns how many records of a megabyte the scope has accepted.
 Result<std::size_t> fill_share(const std::string& url, const std::string& token, const std::string& scope,
                                bool& refused) {
   auto client = ctrl::Client::create({.url = url, .token = token});
@@ -224,7 +226,8 @@ Result<std::size_t> fill_share(const std::string& url, const std::string& token,
 }  // namespace
 
 int run_hostile(const std::string& url, const std::string& scope) {
-  // As if it were on another machine: it takes no processor that the server or the agents want.
+  // Takes only processor time that neither the server nor the agents want, as if it ran on another
+  // machine.
   const sched_param none{};
   (void)::sched_setscheduler(0, SCHED_IDLE, &none);
   const auto token = read_command();

@@ -85,7 +85,7 @@ Result<json> measure_one(const CtrlOptions& options, const std::string& store, s
   SLIME_TRY(measurement.hear_of_the_last());
   json out = report_of(run, **load, *used, *server);
   out["store"] = options.urls.empty() ? json(store) : json(nullptr);
-  load->reset();  // closes the connections, which the server would wait for
+  load->reset();  // closes the connections, because the server would wait for them
   return out;
 }
 

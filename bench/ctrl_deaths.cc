@@ -64,7 +64,7 @@ void Deaths::caught_up(std::size_t scope, std::size_t slot, TimePoint sent) {
     if (death.heard[slot]) continue;
     death.missed[slot] = true;
     ++figures_.late;
-    ++figures_.never;  // until it is heard
+    ++figures_.never;  // counts as never heard until it is heard
   }
   hearer.checked = std::max(hearer.checked, sent);
 }

@@ -11,21 +11,21 @@
 namespace slime::bench {
 
 // Checks that each agent hears of each death in its scope, in time. An agent that falls silent
-// expires one TTL after nanoctrl received its last heartbeat, which happened between the sending
-// and the answer. So no agent may hear of the death before the sending + TTL. An agent that
-// registered before that moment and lives must hear of it no later than with its first heartbeat
-// sent `slack` after the answer + TTL. A killed server loses its latest heartbeats: such a lease
-// ends early, at any moment since the agent fell silent, and agents that register after that moment
-// need not hear of it. Thread: one.
+// expires one TTL after nanoctrl received its last heartbeat, which was between the sending of that
+// heartbeat and its answer. So no agent may hear of the death earlier than one TTL after the
+// sending. An agent that registered before that moment and lives must hear of it no later than with
+// its first heartbeat that is sent one TTL and `slack` after the answer. A killed server loses its
+// latest heartbeats: such a lease ends early, at any moment since the agent fell silent, and agents
+// that register after that moment need not hear of it. Thread: one.
 class Deaths {
  public:
   struct Figures {
     std::uint64_t deaths = 0;
-    std::uint64_t pairs = 0;  // of a death and an agent that had to hear of it
+    std::uint64_t pairs = 0;  // combinations of a death and an agent that had to hear of it
     std::uint64_t late = 0;   // pairs in which the agent did not hear in time
     std::uint64_t never = 0;  // late pairs in which the agent never heard
     std::uint64_t early = 0;  // heard while the lease was still valid
-    Histogram delay;          // from the answer + TTL to hearing it
+    Histogram delay;          // from the answer + TTL to the moment when an agent heard
     Nanos delay_max{};
   };
 
@@ -39,8 +39,8 @@ class Deaths {
             TimePoint answered);
   // The agent in this place hears that `incarnation` expired. Returns false if no such agent died.
   bool heard(std::size_t scope, std::size_t slot, std::uint64_t incarnation, TimePoint now);
-  // The agent in this place lists the living of its scope, and so hears of the deaths of all
-  // others. Never too early: a server that starts again has forgotten the dead.
+  // The agent in this place lists the living agents of its scope, and so hears of the deaths of all
+  // others. This is never too early: a server that starts again has forgotten the dead agents.
   void listed(std::size_t scope, std::size_t slot, std::vector<std::uint64_t> living, TimePoint now);
   // The agent in this place has the whole answer to a heartbeat with this sending time, so it must
   // have heard of all deaths due by then.
@@ -66,7 +66,8 @@ class Deaths {
     TimePoint checked;  // deaths due by then are counted
   };
   struct Scope {
-    std::multimap<TimePoint, Death> deaths;  // by when agents must have heard of them
+    // deaths by the time by which agents must have heard of them
+    std::multimap<TimePoint, Death> deaths;
     std::vector<Hearer> hearers;
   };
   static bool owed(const Death& death, const Hearer& hearer) { return hearer.joined < death.known_from; }

@@ -33,7 +33,8 @@ class Echo:
 
 
 class Calls:
-    """One call after the other between two agents, until it is ended; how many, and how long the longest took."""
+    """Calls one agent from another, one call after the other, until ended. Counts the calls, and
+    keeps the longest time."""
 
     def __init__(self, urls: str) -> None:
         self._server = slime.PeerAgent("failover-server", ctrl_url=urls)
@@ -58,7 +59,7 @@ class Calls:
             self.longest_s = max(self.longest_s, time.monotonic() - began)
 
     def find(self, name: str) -> None:
-        """A call to an agent that nobody has talked to before."""
+        """Calls an agent to which no connection exists yet."""
         self._client.peer(name).wait_for_ready().call("Echo", "echo", "text").result(30)
 
     def close(self) -> None:
@@ -113,7 +114,7 @@ def wait_for(port: int) -> None:
 
 
 def measure(options: argparse.Namespace, urls: list[str], victim: subprocess.Popen, calls: Calls) -> dict:
-    """What `slime bench ctrl` says; kills `victim` in the middle of it."""
+    """Returns the report of `slime bench ctrl`; kills `victim` in the middle of the run."""
     command = ["slime", "bench", "ctrl", "--json", "--agents", str(options.agents), "--seconds", str(options.seconds),
                "--connections", options.connections, "--ttl", str(options.ttl), "--ctrl", ",".join(urls)]  # fmt: skip
     found = {}

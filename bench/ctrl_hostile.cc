@@ -21,12 +21,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Nanos kTenantReady = std::chrono::seconds(120);  // to fill a share
-constexpr Nanos kTenantAnswer = std::chrono::seconds(60);  // the tenant runs when no other process does
+constexpr Nanos kTenantReady = std::chrono::seconds(120);  // time to fill a share
+// the tenant runs only when no other process wants to run
+constexpr Nanos kTenantAnswer = std::chrono::seconds(60);
 constexpr double kRatioMost = 3;
 constexpr double kP99MostMs = 20;
 
-// A new token, in a file for --admin-token-file.
+// A new administrator's token, in a file for --admin-token-file.
 struct AdminToken {
   TempFolder folder;
   std::string text;
@@ -55,7 +56,7 @@ Result<std::string> make_token(const std::string& url, const std::string& admin,
   return std::move(made->token);
 }
 
-// Reports the heartbeats of one window, and what the server and this process used in it.
+// Reports the heartbeats of one window, and how much the server and this process used in it.
 json window_of(CtrlLoad& load, const CtrlUsed& used, const CtrlServer& server) {
   const CtrlLoad::Figures& figures = load.figures();
   const auto answers = static_cast<double>(figures.answers);

@@ -41,7 +41,7 @@ bool contains(std::string_view text, std::string_view what) {
   return text.find(what) != std::string_view::npos;
 }
 
-// The number after `key`, which has its quotes and colon.
+// Returns the number after `key`; `key` includes its quotes and colon.
 std::optional<std::uint64_t> number_after(std::string_view text, std::string_view key) {
   const auto at = text.find(key);
   if (at == std::string_view::npos) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<std::uint64_t> number_after(std::string_view text, std::string_vie
   return out;
 }
 
-// nlohmann tells of what is missing by exceptions; here it is a body that is not nanoctrl's.
+// nlohmann throws for missing fields; here that means a body that is not nanoctrl's.
 template <class T, class Read>
 std::optional<T> read_json_body(std::string_view body, Read read) {
   const json parsed = json::parse(body, nullptr, false);

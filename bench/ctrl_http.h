@@ -9,10 +9,11 @@
 
 namespace slime::bench {
 
-// Just the HTTP that a simulated agent speaks with nanoctrl, as text: thousands of requests a second must
-// cost this side little beside the server's. Names are ours and need no escapes.
+// The part of HTTP that a simulated agent needs for nanoctrl, as text: thousands of requests a
+// second must cost this process little compared with the server. The names are chosen here and need
+// no escapes.
 
-// What all requests to one server have.
+// The parts that all requests to one server share.
 struct RequestHead {
   std::string host;           // "127.0.0.1:4479"
   std::string authorization;  // empty: none
@@ -23,15 +24,16 @@ std::string get_text(const RequestHead& head, std::string_view target);
 
 struct HttpAnswer {
   int status = 0;
-  bool close = false;       // the server closes after it
-  std::size_t bytes = 0;    // of the whole answer
-  std::string_view body{};  // in what was parsed
+  bool close = false;       // the server closes the connection after it
+  std::size_t bytes = 0;    // length of the whole answer
+  std::string_view body{};  // points into the parsed bytes
 };
 enum class Parsed : std::uint8_t { kPart, kWhole, kBad };
 // The answer at the start of `in`. Bodies have a Content-Length, as nanoctrl's do.
 Parsed parse_answer(std::string_view in, HttpAnswer& out);
 
-// What an agent makes of the bodies; nothing of those that are not nanoctrl's.
+// The fields of bodies that an agent uses. Parsing returns nothing for bodies that are not
+// nanoctrl's.
 struct Grant {
   std::uint64_t incarnation = 0;
   std::uint64_t revision = 0;
@@ -46,7 +48,8 @@ struct News {
   std::size_t events = 0;
   std::vector<std::uint64_t> expired{};  // incarnations
 };
-// Of a heartbeat. Without events it costs a few searches, with them a JSON parser.
+// Parses the answer to a heartbeat. Without events that takes a few searches, with events a JSON
+// parser.
 std::optional<News> parse_news(std::string_view body);
 
 struct PeerPage {

@@ -17,12 +17,13 @@
 namespace slime::bench {
 namespace {
 
-constexpr Nanos kAnswerTime = std::chrono::seconds(5);      // as agents wait (ctrl/client.h)
-constexpr Nanos kBackoff = std::chrono::milliseconds(100);  // after each server refused
+// the time that agents wait, too (ctrl/client.h)
+constexpr Nanos kAnswerTime = std::chrono::seconds(5);
+constexpr Nanos kBackoff = std::chrono::milliseconds(100);  // pause after each server has refused
 constexpr std::uint32_t kLongestBackoff = 10;               // of them
 constexpr std::uint32_t kTimerTag = 0xFFFFFFFF;
 constexpr std::size_t kReadBytes = 65536;
-constexpr std::uint32_t kLooks = 64;  // for an agent that may die just now
+constexpr std::uint32_t kLooks = 64;  // tries to find an agent that may die now
 
 std::string unlike_others() {
   std::uint64_t bits = 0;
@@ -104,7 +105,7 @@ Status CtrlLoad::work_until(TimePoint end) {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), -1);
     for (int i = 0; i < count; ++i) {
       const std::uint32_t index = events[static_cast<std::size_t>(i)].data.u32;
-      if (index == kTimerTag) continue;  // arming it again makes it quiet
+      if (index == kTimerTag) continue;  // reading is not needed: arming the timer again clears it
       const std::uint32_t what = events[static_cast<std::size_t>(i)].events;
       if ((what & EPOLLOUT) != 0 && agents_[index].wants_room && (what & EPOLLERR) == 0) write(index);
       if ((what & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && agents_[index].connection.valid())
@@ -150,7 +151,8 @@ void CtrlLoad::run_due() {
     patience_.pop_front();
     const Agent& agent = agents_[patience.agent];
     if (agent.request != patience.request || !agent.asked) continue;
-    // An answer that is there, and that this thread had no time to read, is not the server's delay.
+    // If the answer has arrived and this thread had no time to read it, the delay is not the
+    // server's.
     char byte = 0;
     if (::recv(agent.connection.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
       patience_.push_back({now + kAnswerTime, patience.agent, patience.request});
@@ -161,7 +163,7 @@ void CtrlLoad::run_due() {
   }
 }
 
-// One that is between requests falls silent; another one registers in its place.
+// Picks an agent between requests, which falls silent; another agent registers in its place.
 void CtrlLoad::churn(TimePoint now) {
   for (std::uint32_t look = 0; look < kLooks; ++look) {
     const auto index = static_cast<std::uint32_t>(rng_.below(agents_.size()));
@@ -232,12 +234,13 @@ void CtrlLoad::read(std::uint32_t index) {
   const ssize_t n = ::recv(agent.connection.get(), chunk.data(), chunk.size(), 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (!agent.asked || n <= 0) {
-    // Between requests the server may close; anything else breaks the request.
+    // Between requests the server may close the connection; at any other time a close breaks the
+    // request.
     if (agent.asked) return broken(index);
     if (options_.kept) ++figures_.idle_closed;
     return close(agent);
   }
-  // Most answers come whole, and are never copied.
+  // Most answers arrive whole, and are not copied.
   std::string_view all(chunk.data(), static_cast<std::size_t>(n));
   if (!agent.in.empty()) all = agent.in.append(all);
   HttpAnswer answer;
@@ -246,7 +249,7 @@ void CtrlLoad::read(std::uint32_t index) {
     if (agent.in.empty()) agent.in = all;
     return;
   }
-  const std::string held = std::move(agent.in);  // what the answer may lie in
+  const std::string held = std::move(agent.in);  // the bytes in which the answer may lie
   agent.in.clear();
   if (parsed == Parsed::kBad) return on_malformed(index);
   on_answer(index, answer);
@@ -262,7 +265,7 @@ void CtrlLoad::broken(std::uint32_t index) {
   go_on_elsewhere(index);
 }
 
-// The request that is under way goes to the next server; after a pause when all refused.
+// Sends the request in flight to the next server; after a pause if all servers refused.
 void CtrlLoad::go_on_elsewhere(std::uint32_t index) {
   Agent& agent = agents_[index];
   close(agent);

@@ -46,28 +46,31 @@ struct Latency {
 // and has its own connection, kept or new for each request. Thread: one.
 class CtrlLoad {
  public:
-  // What is due in the time of count_between() is in the latencies; errors, losses and the like are of
-  // the whole run.
+  // Latencies cover the requests that are due between the times of count_between(); errors, losses
+  // and other counts cover the whole run.
   struct Figures {
     Latency heartbeat;       // from when it was due to the whole answer
     Latency heartbeat_sent;  // from when it was sent
     Latency registration;
     Latency registration_sent;
-    Latency lag;                    // from when a request was due to when this thread came to send it
-    Latency lag_ever;               // the same of the whole run
-    std::uint64_t answers = 0;      // of any kind, in that time
-    std::uint64_t events = 0;       // in them
-    std::uint64_t skipped = 0;      // heartbeats that were due while the one before was not answered
-    std::uint64_t follow_ups = 0;   // because of "more"
-    std::uint64_t resyncs = 0;      // lists of the scope: told to, or forgotten
+    // from the time when a request was due to the time when this thread sent it
+    Latency lag;
+    Latency lag_ever;              // lag of the whole run
+    std::uint64_t answers = 0;     // of all kinds, between the times of count_between()
+    std::uint64_t events = 0;      // in them
+    std::uint64_t skipped = 0;     // heartbeats that were due while the one before was not answered
+    std::uint64_t follow_ups = 0;  // because of "more"
+    // lists of the scope, on the server's demand or after it forgot the agent
+    std::uint64_t resyncs = 0;
     std::uint64_t reconnects = 0;   // a broken connection: the request goes to the next server
     std::uint64_t idle_closed = 0;  // kept connections that the server closed between requests
     std::uint64_t timeouts = 0;     // of the broken ones: no answer in time
     std::uint64_t lost = 0;         // living agents that the server forgot
     // expired agents in the server's events that this load did not make
     std::uint64_t unknown = 0;
-    std::uint64_t churned = 0;                    // deaths in that time, each with a registration
-    std::uint64_t ttl_ms = 0;                     // as the server says
+    // deaths between the times of count_between(), each with a registration
+    std::uint64_t churned = 0;
+    std::uint64_t ttl_ms = 0;                     // as the server reports it
     std::map<std::string, std::uint64_t> errors;  // by HTTP status, or "malformed"
   };
 
@@ -75,22 +78,25 @@ class CtrlLoad {
   CtrlLoad(const CtrlLoad&) = delete;
   CtrlLoad& operator=(const CtrlLoad&) = delete;
 
-  // All agents, so many a second; their heartbeats are spread over the period.
+  // Registers all agents, this many per second. Spreads their heartbeats over the period.
   void register_all(double per_second);
-  // So many agents a second fall silent, and others take their places; 0 stops that.
+  // Makes this many agents per second fall silent, and registers others in their places; 0 stops
+  // that.
   void set_churn(double per_second);
   void count_between(TimePoint begin, TimePoint end) {
     begin_ = begin;
     end_ = end;
   }
-  // Works until then, or until done() says so, which is asked a hundred times a second. kCancelled on Ctrl-C.
+  // Works until `end`, or until done() returns true, which is called a hundred times a second.
+  // Returns kCancelled on Ctrl-C.
   template <class Done>
   Status run(TimePoint end, Done done) {
     while (clock_.now() < end && !done()) SLIME_TRY(work_until(std::min(end, clock_.now() + kTurn)));
     return {};
   }
 
-  // Empties the latencies, and the counts of the time of count_between(). Counts of the whole run stay.
+  // Clears the latencies, and the counts between the times of count_between(). Keeps the counts of
+  // the whole run.
   void forget_latencies();
 
   [[nodiscard]] std::uint32_t registered() const { return static_cast<std::uint32_t>(living_.size()); }
@@ -106,26 +112,26 @@ class CtrlLoad {
     std::string session;
     std::uint64_t incarnation = 0;  // 0: not registered
     std::uint64_t since = 0;
-    bool forgotten = false;  // by the server; it registers again
+    bool forgotten = false;  // the server forgot the agent, which registers again
     Doing doing = Doing::kNothing;
-    TimePoint due;         // of the request under way
+    TimePoint due;         // time at which the request in flight was due
     TimePoint sent;        // its latest try
-    TimePoint chain_sent;  // the heartbeat that the follow-ups and lists belong to
-    TimePoint next_due;    // of the heartbeat after it
+    TimePoint chain_sent;  // sending time of the heartbeat that caused the follow-ups and lists
+    TimePoint next_due;    // due time of the heartbeat after that
     TimePoint renewed_sent;
     TimePoint renewed_answered;
-    std::uint32_t timer = 0;    // counts up: older entries of the queue are void
-    std::uint32_t request = 0;  // counts up with each try
+    std::uint32_t timer = 0;    // increases, which makes older timers of the agent void
+    std::uint32_t request = 0;  // increases with each try
     bool asked = false;         // the latest try has no answer yet
     std::uint32_t server = 0;   // index of its URL
-    std::uint32_t tries = 0;    // of this request that broke
+    std::uint32_t tries = 0;    // tries of this request that broke
     UniqueFd connection;
     bool watched = false;     // by epoll
-    bool wants_room = false;  // and it tells when it can be written to
+    bool wants_room = false;  // whether epoll reports room for writing
     std::string out;
     std::size_t written = 0;
     std::string in;
-    std::unique_ptr<PeerPage> list;  // what came of it so far
+    std::unique_ptr<PeerPage> list;  // the pages of the list so far
   };
   struct Timer {
     TimePoint at;
@@ -183,7 +189,7 @@ class CtrlLoad {
   const std::vector<Server> servers_;
   const UniqueFd epoll_;
   const UniqueFd timer_;
-  const std::string prefix_;  // of scopes and names: nobody else's
+  const std::string prefix_;  // unique prefix of this load's scopes and names
   std::vector<Agent> agents_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::deque<Patience> patience_;

@@ -15,11 +15,12 @@ using nlohmann::json;
 
 constexpr double kRampPerSecond = 1000;
 constexpr Nanos kRampSpare = std::chrono::seconds(60);
-constexpr Nanos kLastAnswers = std::chrono::seconds(6);  // more than a request may take
+constexpr Nanos kLastAnswers = std::chrono::seconds(6);  // longer than a request may take
 constexpr std::uint32_t kAgentsPerScope = 100;
-constexpr double kRatePart = 0.01;        // of the agents that die each second
-constexpr rlim_t kOtherDescriptors = 64;  // beside a socket for each agent
-constexpr double kBusyCores = 0.9;        // of this process: more makes it the bottleneck
+constexpr double kRatePart = 0.01;        // share of the agents that die each second
+constexpr rlim_t kOtherDescriptors = 64;  // descriptors beside the socket of each agent
+// of this process; above this, the process itself is the bottleneck
+constexpr double kBusyCores = 0.9;
 constexpr Nanos kLagMost = std::chrono::milliseconds(20);
 
 double ms_of(double nanos) { return nanos / 1e6; }
@@ -134,7 +135,7 @@ Status CtrlMeasurement::ramp() {
               ", broken connections: ", figures.reconnects)};
 }
 
-// The options' TTL judges the deaths, so the server must have it, too.
+// Deaths are judged by the TTL of the options, so the server must use it, too.
 Status CtrlMeasurement::check_ttl() const {
   const Nanos ttl = std::chrono::milliseconds(load_.figures().ttl_ms);
   if (ttl == std::chrono::floor<std::chrono::milliseconds>(run_.load.ttl)) return {};

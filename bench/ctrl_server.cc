@@ -129,7 +129,7 @@ Result<CtrlServer> CtrlServer::start(const CtrlOptions& options, const std::stri
   if (!store_url) return store_url.error();
   std::vector<std::string> arguments{"server", "--json",           "--port",  "0",
                                      "--ttl",  str(options.ttl_s), "--store", *store_url};
-  // A line for each event would be measured, too.
+  // Logging each event would count as server time, too.
   if (options.server_flags.find("--log-level") == std::string::npos)
     arguments.insert(arguments.end(), {"--log-level", "warning"});
   std::istringstream flags(options.server_flags);

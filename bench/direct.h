@@ -37,11 +37,11 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   // The channel to the one peer, after connect().
   [[nodiscard]] rpc::Channel& channel() { return *channels_.front(); }
   Result<transport::RemoteRegion> peer_region();
-  // Writes with an immediate, as soon as the peer gives credit.
+  // Writes with an immediate, as soon as the peer has given a credit.
   Status notify(const transport::CopyBlock& copy, std::uint32_t imm);
   // Calls `handler` on the loop for each notification.
   void on_imm(std::function<void(std::uint32_t)> handler) { imm_handler_ = std::move(handler); }
-  // Answers each notification: writes the first `bytes` of the region back, with the same
+  // Answers each notification: writes the first `bytes` of the region back, with the notification's
   // immediate.
   void answer_notifications(std::uint64_t bytes);
 

@@ -28,7 +28,7 @@ def text_of(figure) -> str:
 
 
 def bars(title: str, legend: str, rows: list) -> str:
-    """Bars on a logarithmic axis. A row: label, value, the limit's mark, note."""
+    """Draws bars on a logarithmic axis. A row: label, value, the limit's mark, note."""
     labels, values, marks, notes = zip(*rows)
     figure, axes = pyplot.subplots(figsize=(10, 1 + 0.25 * len(rows)))
     places = range(len(rows))
@@ -46,7 +46,8 @@ def bars(title: str, legend: str, rows: list) -> str:
 
 
 def curves(title: str, subtitle: str, lines: list) -> str:
-    """Lines over sizes in bytes, both axes logarithmic. A line: label, colour, dashed, points."""
+    """Draws lines over sizes in bytes, on two logarithmic axes. A line: label, colour, dashed,
+    points."""
     lines = [line for line in lines if line[3]]
     if not lines:
         raise ValueError(f"nothing is measured of: {title}")
@@ -65,7 +66,8 @@ def curves(title: str, subtitle: str, lines: list) -> str:
 
 
 def panels(title: str, parts: list) -> str:
-    """Pictures side by side over the number of agents. A part: title, points by the curve's name."""
+    """Draws pictures side by side over the number of agents. A part: title, points by the
+    curve's name."""
     figure, all_axes = pyplot.subplots(1, len(parts), figsize=(12, 4), layout="constrained")
     for axes, (name, by_curve) in zip(all_axes, parts):
         axes.set_title(name)

@@ -95,7 +95,7 @@ class Measurement {
   std::string provider_;                  // of the connections
   Limit limit_;
   Figures figures_;
-  std::vector<double> alone_;  // several clients: ops/s of the first client alone
+  std::vector<double> alone_;  // with several clients: ops/s of the first client alone
   bool verified_ = true;
 };
 

@@ -15,9 +15,10 @@
 namespace slime::bench {
 namespace {
 
-constexpr Nanos kSettle = std::chrono::seconds(1);  // credits return, timers of the connecting end
+// time in which credits return and timers of connecting end
+constexpr Nanos kSettle = std::chrono::seconds(1);
 
-// The bar of one peer.
+// The most KiB of one peer.
 constexpr double kPssBarKib = 64;
 
 // Returns this process's share of its resident pages, in KiB: half of a page shared with a peer.

@@ -43,7 +43,7 @@ class Table {
   std::vector<Line> lines_;
 };
 
-// Below agents, where callers drive the loop; and through agents.
+// Faces: calls below agents, where callers drive the loop; and calls through agents.
 constexpr std::array kFaces = {"channel", "peer"};
 
 std::string way(const std::string& face) { return face == "peer" ? ", through agents" : ""; }

@@ -30,7 +30,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-// Returns "L1 Data 32K", "L2 Unified 2048K", ... of the first core.
+// Returns the first core's caches: "L1 Data 32K", "L2 Unified 2048K", ...
 json caches() {
   json out = json::array();
   const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index";

@@ -15,7 +15,7 @@
 
 namespace slime::bench {
 
-// The same work without Slime, by the same two processes and in the same run.
+// Kinds of the same work without Slime, done by the same two processes in the same run.
 enum class LimitKind : std::uint8_t {
   kPingPong,     // two cache lines between two processes
   kRing,         // messages through shared memory

@@ -34,7 +34,7 @@ Status load(std::uint32_t inflight, Nanos span, Outcome& out, bool checks, Start
 
 class Calls final : public Load {
  public:
-  // Each slot has its own payload, so that the reply of another call is found to be wrong.
+  // Each slot has a payload of its own, so that a reply that belongs to another call is noticed.
   Calls(Peer peer, const Options& options)
       : peer_(std::move(peer)), payloads_(options.inflight, ByteVector(options.size)) {
     for (std::uint32_t i = 0; i < options.inflight; ++i) Rng(kSeed + i).fill(payloads_[i]);

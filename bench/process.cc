@@ -80,8 +80,9 @@ Child::Child(Child&& other) noexcept
 
 Child::~Child() {
   if (pid_ < 0) return;
-  in_.reset();  // the child reads the end of its stdin
-  // A child that measures does not read for a while, and its figure is not needed any more.
+  in_.reset();  // the child's stdin ends
+  // Does not wait for a child that measures: it does not read its stdin for a while, and its figure
+  // is not needed any more.
   if (interrupted()) kill(pid_, SIGTERM);
   if (end_signal_ != 0) kill(pid_, end_signal_);
   const TimePoint end = steady_clock().now() + kChildEnds;

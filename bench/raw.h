@@ -12,13 +12,13 @@
 
 namespace slime::bench {
 
-// The limits of messages through shared memory. Each side has a slot for each message under way: a
+// The limits of messages through shared memory. Each side has a slot for each message in flight: a
 // line with a number, and the bytes of the message from this line on. One slot without bytes is a
 // ping-pong of two cache lines.
 struct RingShape {
   std::uint64_t size = 0;  // of a message
   std::uint32_t slots = 1;
-  bool spin = true;  // else a wait sleeps in a futex
+  bool spin = true;  // otherwise a wait sleeps in a futex
   [[nodiscard]] std::uint64_t slot_bytes() const;
   [[nodiscard]] std::uint64_t memory_bytes() const { return 2 * slots * slot_bytes(); }
 };
@@ -37,11 +37,12 @@ Result<RawEcho> ring_echo(const Pages& memory, const RingShape& shape, Nanos spa
 // The limits of loopback TCP, between the two processes of a measurement. The functions block.
 
 struct TcpShape {
-  std::uint64_t size = 0;        // bytes of a message, or of one send and one receive of a stream
-  std::uint32_t inflight = 1;    // messages of one window
-  bool spin = false;             // else a wait blocks in the kernel
-  int socket_bytes = 0;          // SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses
-  std::size_t region_bytes = 0;  // of a stream: memory of its source, and of its target
+  std::uint64_t size = 0;      // bytes of a message, or of one send and one receive of a stream
+  std::uint32_t inflight = 1;  // messages of one window
+  bool spin = false;           // otherwise a wait blocks in the kernel
+  int socket_bytes = 0;        // SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses
+  // of a stream: bytes of its source memory, and of its target memory
+  std::size_t region_bytes = 0;
 };
 
 enum class TcpRole : std::uint8_t {

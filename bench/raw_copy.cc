@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLanes = 4;  // pages at a time: a core has no more loads under way
+// pages that are copied in turns: a core has no more loads in flight
+constexpr std::size_t kLanes = 4;
 constexpr std::size_t kAhead = 8 * kLine;
 constexpr std::size_t kBytesBetweenClocks = 64 << 10;
 

@@ -17,7 +17,7 @@ namespace slime::bench {
 namespace {
 
 constexpr std::uint64_t kCacheLine = 64;
-constexpr std::uint32_t kOver = 0xFFFFFFFF;  // in place of a number: the other side has ended
+constexpr std::uint32_t kOver = 0xFFFFFFFF;  // instead of a number: the other side has ended
 constexpr int kSpinsBetweenYields = 10'000;  // on one core the other side must run, too
 
 struct RingSlot {

@@ -26,18 +26,18 @@ SIZES = {"64": 64, "1K": 1 << 10, "16K": 1 << 14, "256K": 1 << 18, "1M": 1 << 20
 
 
 class Wrong(Exception):
-    """Says why there is no report."""
+    """Raised when no report can be made. The text says why."""
 
 
 def digits(value: float) -> str:
-    """Returns about three digits: "1,234,567", "12.3", "0.46"."""
+    """Returns a number with about three digits: "1,234,567", "12.3", "0.46"."""
     if abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def scaled(value: typing.Optional[float], unit: str) -> str:
-    """Returns a time or a rate with a unit of its size: "1.2 ms", "2.8 M/s"; "-" for None."""
+    """Returns a time or rate with a fitting unit: "1.2 ms", "2.8 M/s"; "-" for None."""
     if value is None:
         return "-"
     if unit == "us":
@@ -47,7 +47,7 @@ def scaled(value: typing.Optional[float], unit: str) -> str:
 
 
 def number(value: typing.Optional[float]) -> str:
-    """Returns four digits: "12,345", "1.235"; "-" for None."""
+    """Returns a number with four digits: "12,345", "1.235"; "-" for None."""
     return "-" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
 
 
@@ -152,7 +152,7 @@ def bench_plots(file: dict, draw) -> dict:
     bars, ratios, curves = [], [], {}
     for line in file["lines"]:
         report = line.get("report")
-        # A logarithm has no place for a zero: idle peers may cost nothing.
+        # A logarithmic axis cannot show zero, and idle peers may use no processor time.
         if report is None or not (ours := report[report["limit"]["figure"]]) > 0:
             continue
         limit, ratio = report["limit"], report["ratio_to_limit"]
@@ -334,7 +334,7 @@ PROGRESS = {"slime": "caller", "slime-thread": "thread"}
 
 
 def summary_rows(file: dict) -> tuple:
-    """Returns all lines of the file; ray_tables() has the arrays alone."""
+    """Returns all lines of the file; ray_tables() shows only the arrays."""
     rows = [[line["figure"], line["slime"], f"{line['slime_us']:.1f}", line["peer"], f"{line['peer_us']:.1f}",
              f"{line['times_faster']:.2f}", f"{line['least']:.2f} to {line['largest']:.2f}"]
             for line in file["summary"]]
@@ -342,7 +342,7 @@ def summary_rows(file: dict) -> tuple:
 
 
 def ray_figures(file: dict) -> dict:
-    """Returns the lines of arrays beside Ray's by (side, kind, size)."""
+    """Returns the lines of arrays, to compare with Ray's, by (side, kind, size)."""
     out = {}
     for line in file["summary"]:
         kind, _, size = line["figure"].rpartition("-")
@@ -428,7 +428,7 @@ def engine_tables(file: dict) -> str:
                         engine_matrix(figures, processor_time), missed_bars(file["bars"])])
 
 
-# All figures of an engine in a case, and their heads.
+# All figures of an engine in a case, and their column heads.
 ENGINE_HEADS = {"p50_us": "p50 us", "p99_us": "p99 us", "gb_per_s": "GB/s", "cpu_s_per_gib": "CPU s/GiB",
                 "prepared_ns": "prepared ns", "plain_ns": "plain ns"}
 
@@ -492,7 +492,7 @@ class Kind(typing.NamedTuple):
     """One kind of file."""
 
     mark: str
-    parts: str  # the list that several files are put together by
+    parts: str  # the key of the list by which several files are merged
     tables: typing.Callable
     plots: typing.Optional[typing.Callable] = None
 

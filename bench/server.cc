@@ -81,7 +81,7 @@ void serve_commands(const Options& options, const std::function<void()>& poll) {
   std::thread commands([&] {
     answer_commands(options, limits);
     over.store(true, std::memory_order_relaxed);
-    // A thread may serve a limit that is not measured any more; it needs no orderly end.
+    // A thread may still serve a limit that is no longer measured; it can simply be cut off.
     if (limits.busy()) std::_Exit(0);
   });
   while (!over.load(std::memory_order_relaxed)) {

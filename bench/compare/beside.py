@@ -101,7 +101,7 @@ def run_tool(command, seconds: float) -> None:
 
 
 class Setting(typing.NamedTuple):
-    """What all runs have in common."""
+    """Options that all runs share."""
 
     folder: pathlib.Path  # of the compiled programs
     seconds: float
@@ -144,9 +144,9 @@ def run_cache(setting: Setting, server_name: str, operation: str, size: int, inf
 
 
 def run_ucx(setting: Setting, wire: str, test, size: int, rate: int) -> dict:
-    """Runs ucx_perftest, with about `rate` iterations for each second."""
+    """Runs ucx_perftest for about the setting's seconds, at `rate` iterations per second."""
     port = str(programs.free_port())
-    # Shared memory without the kernel's copies is the fastest way of this version.
+    # Shared memory without the kernel's copies is the fastest transport of this UCX version.
     environment = dict(os.environ, UCX_TLS="tcp,self" if wire == "tcp" else "posix,self", UCX_WARN_UNUSED_ENV_VARS="n")
     count = max(100, int(rate * setting.seconds))
     command = ["ucx_perftest", "-p", port]

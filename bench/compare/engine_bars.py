@@ -43,7 +43,7 @@ FIGURES = {"p50_us": ("p50 us", True), "p99_us": ("p99 us", True), "gb_per_s": (
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """The wanted ratio of an engine's figure to the figure of another engine, in one case."""
+    """The wanted ratio between the figures of two engines in one case."""
 
     case: Case
     engine: str

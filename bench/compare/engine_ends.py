@@ -12,8 +12,9 @@ MIB = 1 << 20
 BLOCKS, TIMES = 64, 4  # a list of 256 MiB: 64 blocks of 1 MiB, each four times
 SEED, NEXT_SEED = 7, 9  # of the target, and of the target that replaces it
 SCENARIOS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "restarted": signal.SIGKILL}
-PARTS = (0.4, 0.2, 0.1)  # of a transfer's usual time until the signal; the next part if that was too late
-SPARE = 15.0  # seconds beyond the bound that an initiator has to answer
+# part of a transfer's usual time before the signal; after a miss, the next part
+PARTS = (0.4, 0.2, 0.1)
+SPARE = 15.0  # seconds beyond the bound in which an initiator must answer
 NO_ANSWER = "no end"
 
 
@@ -35,7 +36,7 @@ class Scene:
         return side
 
     def _start_again(self) -> None:
-        """Starts a target with the old target's name, and its port where the engine lets us choose."""
+        """Starts a target with the old target's name, and its port if the engine accepts a port."""
         port = {"port": self._address["port"]} if "port" in self._address else {}
         self._target = self._start("target", NEXT_SEED, **port)
 
@@ -47,7 +48,8 @@ class Scene:
         self._initiator.post("once", bound_s=self._bound)
 
     def _outcome(self, since) -> dict:
-        """Returns how the posted transfer ended; its time counts from `since`, else from its post."""
+        """Returns how the posted transfer ended, and its time since `since`, or else since its
+        post."""
         try:
             out = self._initiator.answer(self._bound + SPARE)
         except engine_pair.Silent:
@@ -108,7 +110,7 @@ class Scene:
 
 
 def play(engine, places, scenario: str, bound: float) -> dict:
-    """Returns what happened. Raises Failed if the engine does not get as far as a transfer."""
+    """Returns the observed outcome. Raises Failed if the engine does not reach a transfer."""
     for part in PARTS:
         with contextlib.ExitStack() as stack:
             out = Scene(engine, places, scenario, bound, stack).play(part)

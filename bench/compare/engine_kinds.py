@@ -17,7 +17,7 @@ TARGET = "target"  # the name of the agent that is read and written
 
 
 class Refused(Exception):
-    """An engine refused a transfer or a connection; the text is its answer."""
+    """Raised when an engine refuses a transfer or a connection. The text is the engine's answer."""
 
 
 def timed(function, *arguments):
@@ -42,8 +42,10 @@ class Transfer:
     """A list of blocks that run() moves, as often as it is called."""
 
     def __init__(self, run, renew=None):
-        self.run = run  # blocks until all bytes are moved; raises Refused
-        self.renew = renew  # prepares the list again, prepared and plain: the seconds of each; None if nothing is prepared
+        self.run = run  # moves all bytes, then returns; raises Refused
+        # prepares the list again; returns the seconds, prepared and plain; None: nothing is
+        # prepared
+        self.renew = renew
 
 
 class Nixl:
@@ -66,7 +68,7 @@ class Nixl:
         self.there = address["base"]
 
     def reconnect(self, address):
-        with contextlib.suppress(Exception):  # it may have dropped the agent by itself
+        with contextlib.suppress(Exception):  # the engine may have dropped the agent already
             self.agent.remove_remote_agent(TARGET)
         self.connect(address)
 
@@ -105,7 +107,8 @@ class Nixl:
 
 
 class Slime:
-    """Slime's agents; `own`: memory that Slime allocates, else the program's, registered."""
+    """Slime's agents. `own`: Slime allocates the memory; else the program does, and registers
+    it."""
 
     def __init__(self, role, options):
         import slime
@@ -159,9 +162,9 @@ class Slime:
 
 
 class Mooncake:
-    """Mooncake's TransferEngine over tcp; its metadata is asked of the other end."""
+    """Mooncake's TransferEngine over tcp; the initiator asks the target for its metadata."""
 
-    MOST = 1024  # blocks of one call: a call of 10,000 ends with status -1
+    MOST = 1024  # most blocks of one call: a call of 10,000 ends with status -1
 
     def __init__(self, role, options):
         from mooncake.engine import TransferEngine

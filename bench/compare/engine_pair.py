@@ -64,7 +64,8 @@ def find_plugins(slime_program: pathlib.Path, python: str) -> str:
 
 
 class Places:
-    """Finds or makes the engines' environments at first use. A failure stays, for each engine of that home."""
+    """Finds or makes the engines' environments at first use. A failure is kept for all engines
+    with the same home."""
 
     def __init__(self, slime_program: pathlib.Path, pythons: dict):
         self._slime = slime_program
@@ -76,7 +77,7 @@ class Places:
                        if not name.startswith(("UCX_", "NIXL_", "SLIME_NIXL_"))}
         environment.update(engine.environment)
         if engine.home != "slime":
-            environment.pop("PYTHONPATH", None)  # nothing of Slime there
+            environment.pop("PYTHONPATH", None)  # so that no Slime of this process is imported
         python = self._once(("python", engine.home), lambda: self._make(engine.home))
         if engine.home == "nixl":
             plugins = self._once(("plugins", engine.home), lambda: find_plugins(self._slime, python))
@@ -100,15 +101,15 @@ class Places:
 
 
 class Silent(programs.Failed):
-    """A process gave no answer in time."""
+    """Raised when a process does not answer in time."""
 
 
 class Gone(programs.Failed):
-    """A process ended before it answered."""
+    """Raised when a process ends before it answers."""
 
 
 class Lost(Exception):
-    """A pair is of no further use, after a failure that is in the report."""
+    """Raised when a pair cannot be used any more, after a failure that the report has."""
 
 
 class Side(programs.Program):
@@ -129,17 +130,17 @@ class Side(programs.Program):
         self.role = role
 
     def __exit__(self, *arguments):
-        self._channel.close()  # which ends a healthy process
+        self._channel.close()  # a healthy process ends when its channel closes
         with contextlib.suppress(ProcessLookupError):
             if not self.ended():
-                self.signal(signal.SIGKILL)  # the others may be stopped, or wait for ever
+                self.signal(signal.SIGKILL)  # the process may be stopped, or wait for ever
         super().__exit__(*arguments)
 
     def wait_ready(self) -> None:
         self.answer(STARTS)
 
     def ask(self, do: str, **arguments) -> dict:
-        """Lets the process carry out a command; returns its answer."""
+        """Sends a command to the process; returns the answer."""
         self.post(do, **arguments)
         return self.answer(self._timeout)
 
@@ -150,7 +151,7 @@ class Side(programs.Program):
             self._say_gone()
 
     def answer(self, seconds: float) -> dict:
-        """Returns the next answer. Raises Silent, Gone, or Failed with the engine's own words."""
+        """Returns the next answer. Raises Silent, Gone, or Failed with the engine's text."""
         programs.wait_until(self._arrived, seconds)
         line, found, rest = self._answers.partition(b"\n")
         if not found:

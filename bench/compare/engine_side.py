@@ -23,7 +23,8 @@ MOST_RUNS = 20_000
 
 
 class Endless(BaseException):
-    """A transfer does not end. No Exception: raised by a signal, anywhere in the engine's Python."""
+    """Raised by a signal, anywhere in the engine's Python, if a transfer does not end. Not an
+    Exception, so that the engine does not catch it."""
 
 
 def raise_endless(*_):
@@ -74,7 +75,7 @@ class Side:
         return {}
 
     def reconnect(self, command):
-        self.transfer = None  # which gives up what has not ended
+        self.transfer = None  # gives up the unfinished transfer
         self.engine.reconnect(command["address"])
         return {}
 
@@ -82,8 +83,9 @@ class Side:
         """Prepares a list, moves it at least once, and times the preparation: ns for each block."""
         self.size, self.count = command["size"], command["count"]
         here = [number * self.size for number in range(self.count)]
-        times = command.get("times", 1)  # that each block is in the list
-        # The remote blocks come in reverse order, so that nothing can be merged into one range.
+        times = command.get("times", 1)  # how often each block is in the list
+        # The remote blocks are in reverse order, so that the engine cannot merge them into one
+        # range.
         self.transfer = self.engine.transfer(command["operation"], here * times, here[::-1] * times, self.size)
         self._runs(command["warm_s"], 1)
         if self.transfer.renew is None:
@@ -93,7 +95,7 @@ class Side:
         return {"prepared_ns": prepared, "plain_ns": plain}
 
     def loop(self, command):
-        """Moves the list for some seconds, and at least `least` times."""
+        """Moves the list again and again for some seconds, at least `least` times."""
         before = processor_seconds()
         times = self._runs(command["seconds"], command["least"])
         spent = processor_seconds() - before
@@ -113,7 +115,8 @@ class Side:
         return times
 
     def once(self, command):
-        """Moves the list once; returns how and when that ended, by the clock that processes share."""
+        """Moves the list once. Returns how and when that ended, by a clock that the processes
+        share."""
         begin = time.monotonic()
         signal.signal(signal.SIGALRM, raise_endless)
         signal.setitimer(signal.ITIMER_REAL, command["bound_s"])
@@ -135,7 +138,8 @@ def serve(side, channel):
         command = json.loads(line)
         try:
             answer = getattr(side, command["do"])(command)
-        except Exception as error:  # of any engine's own type: the other process says what it was
+        # engines raise types of their own; the other process gets the text
+        except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
@@ -145,13 +149,13 @@ def main(role, options, number):
     channel = socket.socket(fileno=int(number))
     try:
         side = Side(role, json.loads(options))
-    except Exception as error:  # of any engine's own type, or a package that is not there
+    except Exception as error:  # engines raise types of their own, or a package is missing
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         engine_kinds.leave(1)
     channel.sendall(b'{"ready": true}\n')
     try:
         serve(side, channel)
-    except OSError:  # the parent is gone
+    except OSError:  # the parent has ended
         pass
     engine_kinds.leave()
 

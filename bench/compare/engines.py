@@ -32,14 +32,14 @@ WARM_S = 0.05  # seconds; a list is moved once at least
 
 
 class WrongBytes(Exception):
-    """A transfer that ended well moved wrong bytes."""
+    """Raised when a transfer reports success and has moved wrong bytes."""
 
 
 # ----------------------------------------------------------------------------------- measuring
 
 
 class Measuring:
-    """Runs the engines in rounds, and keeps figures by (engine, case) of each round."""
+    """Runs the engines in rounds, and keeps the figures of each round by (engine, case)."""
 
     def __init__(self, options, engines, cases, places):
         self._options, self._engines, self._cases, self._places = options, engines, cases, places

@@ -12,11 +12,11 @@ DEVICES = pathlib.Path("/sys/class/infiniband")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The device that both sides use."""
+    """The RDMA device that both sides use."""
 
     device: str
     port: int
-    gid_index: int  # -1: InfiniBand, which needs none
+    gid_index: int  # -1: none, because InfiniBand needs no index
 
 
 def read_line(path: pathlib.Path) -> str:
@@ -28,7 +28,7 @@ def read_line(path: pathlib.Path) -> str:
 
 
 def find_place(device: str, port: int, gid_index: int) -> Place:
-    """Returns the device's port and GID; the first that works where an argument is empty."""
+    """Returns the device's port and GID; for an empty argument, the first that works."""
     devices = sorted(path.name for path in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if not devices:
         raise Missing("this machine has no RDMA device; tests/rxe/run runs a command where there is one")
@@ -48,7 +48,8 @@ def find_place(device: str, port: int, gid_index: int) -> Place:
 
 
 def find_gid(port: pathlib.Path, wanted: int) -> int:
-    """Returns the wanted index, or the RoCEv2 GID for IPv4, as `tests/rxe/common.sh` chooses it."""
+    """Returns the given index, or the index of the RoCEv2 GID for IPv4, chosen like in
+    `tests/rxe/common.sh`."""
     used = [int(path.name) for path in (port / "gids").iterdir() if read_line(path).strip(":0")]
     if wanted >= 0 and wanted not in used:
         raise Missing(f"{port.parent.parent.name} port {port.name} has no GID {wanted}: there is "

@@ -135,13 +135,13 @@ class Measuring:
     def __init__(self, options, comparisons):
         self._options, self._comparisons = options, comparisons
         self._setting = beside.Setting(options.build, options.seconds, options.timeout)
-        self._others = []  # the file's comparisons that this run does not measure
+        self._others = []  # comparisons of the file that this run does not measure
         self.rounds = rounds.Rounds(options.rounds, comparisons, self._sides, self.save)
         if options.out is not None and options.out.exists():
             self._go_on(options.out)
 
     def _go_on(self, path) -> None:
-        """Takes over the rounds that an earlier run left in the file."""
+        """Takes the rounds that an earlier run left in the file."""
         try:
             earlier = json.loads(path.read_text())
             same = (earlier["rounds"], earlier["seconds"]) == (self._options.rounds, self._options.seconds)
@@ -193,7 +193,7 @@ class Measuring:
 
 
 def figure_of(item: Comparison, name: str, side) -> dict:
-    """Runs one side; returns its figure by its name."""
+    """Runs one side; returns its figure by name."""
     try:
         return {name: float(side()[item.figure])}
     except (KeyError, TypeError, ValueError):

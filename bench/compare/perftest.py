@@ -60,7 +60,7 @@ class Comparison:
 
 
 def latency(name, what, slime, tool, most, trips, faces=("channel",)) -> Comparison:
-    """`trips`: how many times perftest's figure is as long as Slime's."""
+    """`trips`: perftest's figure is multiplied by this to compare with Slime's."""
     told = 1 if tool == "ib_read_lat" else 2  # perftest reports half of an iteration, except for reads
     return Comparison(
         name, what, "us, median", slime, lambda report: report["p50_us"], (tool, "-s", "64"),
@@ -171,7 +171,7 @@ class Measuring:
         return out
 
     def _report_of_face(self, item: Comparison, face: str) -> dict:
-        """The bar is for the first face."""
+        """Returns a face's part of the report. Only the first face has the bar."""
         figures = self.rounds.figures[item.name]
         out = {"face": face, "command": " ".join(self._slime_command(item, face)),
                "median": rounds.median(figures, face)}

@@ -12,10 +12,10 @@ import tempfile
 import threading
 import time
 
-POLL = 0.05  # seconds between two looks at what is waited for
+POLL = 0.05  # seconds between two checks of a condition
 ENDING = 5.0  # seconds that a program has to end after SIGTERM
 STARTS = 20.0  # seconds until a server is ready
-MOST_OUTPUT = 1 << 20  # bytes that are read of what a program prints
+MOST_OUTPUT = 1 << 20  # most bytes that are read of a program's output
 LISTENS = "0A"  # a state in /proc/net/tcp
 # "#bytes", "t_typical[usec]", "BW average[MB/sec]", "99.9% percentile[usec]"
 COLUMN = re.compile(r"#\w+|\S+(?: \S+)?\[[^\]]*\]")
@@ -24,15 +24,16 @@ _interrupted = threading.Event()
 
 
 class Failed(Exception):
-    """A run without figures; the text says which run, and why."""
+    """Raised when a run gives no figures. The text names the run and the reason."""
 
 
 class Interrupted(Exception):
-    """A signal asks this program to end."""
+    """Raised when a signal asks this program to end."""
 
 
 def end_on_signals() -> None:
-    """Lets a signal end the next wait with Interrupted, so that no process is left between two steps."""
+    """Makes a signal raise Interrupted in the next wait, so that no process is left between two
+    steps."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: _interrupted.set())
 
@@ -127,7 +128,7 @@ class Program:
 
     @staticmethod
     def _read(file) -> str:
-        # pread() leaves the file's offset alone, at which the program may still be writing.
+        # pread() leaves the file offset alone, because the program may still write at that offset.
         return os.pread(file.fileno(), MOST_OUTPUT, 0).decode(errors="replace")
 
 
@@ -141,7 +142,8 @@ def free_port() -> int:
 
 
 def listening(port: int) -> bool:
-    """Returns whether a program listens on this TCP port. Connecting would be perftest's one client."""
+    """Returns whether a program listens on this TCP port. Does not connect, because perftest
+    accepts a single client."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError):
             for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:

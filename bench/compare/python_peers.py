@@ -71,7 +71,7 @@ def run_side(options: argparse.Namespace, side: str, count: int) -> dict:
 
 
 def measure(options: argparse.Namespace) -> dict:
-    """Returns for each set a list of rounds: figures by side. A side that fails ends the run."""
+    """Returns for each set a list of rounds, with figures by side. Ends the run if a side fails."""
     out = {name: [] for name in options.only}
     for number in range(1, options.rounds + 1):
         for name in options.only:
@@ -83,12 +83,12 @@ def measure(options: argparse.Namespace) -> dict:
 
 
 def summary_of(name: str, all_rounds: list) -> list:
-    """Returns a line for each figure, side of Slime and peer."""
+    """Returns one line for each figure, side of Slime and peer."""
     ours, others, _ = SETS[name]
     out = []
     for our in ours:
         for figure, other in itertools.product(all_rounds[0][our], others):
-            # Ray has one kind of memory, the others one kind of handler.
+            # Ray has only one kind of memory, and the others only one kind of handler.
             theirs = figure.replace("-numpy", "") if name == "arrays" else "call-python"
             mine = [each[our][figure] for each in all_rounds]
             beside = [each[other][theirs] for each in all_rounds]

@@ -14,7 +14,8 @@ import time
 
 SIZES = {"1K": 1 << 10, "16K": 16 << 10, "256K": 256 << 10, "1M": 1 << 20, "4M": 4 << 20, "16M": 16 << 20}
 BODY = b"x" * 64
-# Short arrays get more calls: sixty end before the threads have settled on their cores.
+# Short arrays get more calls, because sixty calls end before the threads have settled on their
+# cores.
 SHORT, MORE_CALLS = 64 << 10, 20
 
 
@@ -90,7 +91,7 @@ def slime_arrays(count: int, progress: str) -> dict:
             out[f"take-{name}"] = p50_of_arrays(actor.take, array, count)
             import numpy
 
-            array = numpy.zeros(size, "u1")  # of NumPy's own memory, as Ray gets it
+            array = numpy.zeros(size, "u1")  # NumPy's own memory, which Ray gets, too
             out[f"echo-numpy-{name}"] = p50_of_arrays(actor.echo, array, count)
             out[f"take-numpy-{name}"] = p50_of_arrays(actor.take, array, count)
     return out

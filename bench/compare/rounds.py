@@ -1,4 +1,5 @@
-"""What the comparisons share: options, rounds in which the sides take turns, ratios, exit status."""
+"""Common parts of the comparisons: options, rounds in which the sides take turns, ratios, exit
+status."""
 
 import argparse
 import collections
@@ -10,11 +11,11 @@ import sys
 import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_FAILURES = 2  # of one side of a comparison; then the side is left out
+MOST_FAILURES = 2  # of one side of a comparison, which is then left out
 
 
 class Missing(Exception):
-    """Nothing can be measured: something is not there, or an option is wrong."""
+    """Raised when nothing can be measured: a program is missing, or an option is wrong."""
 
 
 def say(text: str) -> None:
@@ -33,7 +34,7 @@ def within(kind, low, high):
             raise argparse.ArgumentTypeError(f"{text}: from {low} to {high}")
         return value
 
-    parse.__name__ = "number"  # argparse names it in its own texts
+    parse.__name__ = "number"  # argparse uses this name in its error texts
     return parse
 
 
@@ -84,7 +85,8 @@ def run(main, arguments, failed: int = 2) -> int:
 
 
 def in_turn(sides, number: int) -> list:
-    """Returns the order of a round: the second side finds a processor that is warm, or throttled."""
+    """Returns the order of a round. The order changes, because the second side finds a warm, or
+    throttled, processor."""
     return list(sides) if number % 2 else list(sides)[::-1]
 
 
@@ -105,7 +107,7 @@ class Rounds:
         for number in range(1, self._count + 1):
             for item in self._items:
                 if len(self.figures[item.name]) >= number:
-                    continue  # an earlier run measured this round
+                    continue  # an earlier run has measured this round
                 say(f"round {number} of {self._count}: {item.what}")
                 self.figures[item.name].append(self._run_round(number, item))
                 self._save()
@@ -131,7 +133,7 @@ def median(rounds, figure: str):
 
 
 def ratio_of_medians(rounds, ours: str, theirs: str):
-    """Returns None where a side has no figure."""
+    """Returns the ratio of the medians; None if a side has no figure."""
     numerator, denominator = median(rounds, ours), median(rounds, theirs)
     return numerator / denominator if numerator is not None and denominator else None
 
