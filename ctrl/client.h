@@ -201,7 +201,8 @@ class Client {
                    const Secret& session = {});
   Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
 
-  // Returns all links of a scope that are wanted, or reported to this nanoctrl.
+  // Returns all links of a scope: those that are wanted, and those that agents report to this
+  // nanoctrl.
   Result<std::vector<LinkInfo>> list_links(std::string_view scope);
 
   // kNotFound when the name is not registered.

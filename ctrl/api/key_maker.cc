@@ -60,7 +60,7 @@ Result<ScopeKeys> KeyMaker::keys_for(const Principal& principal, const std::stri
   if (!keys || !none) return keys;
   const Status made = context_.engine().submit(new_key(scope, 0, false)).status;
   if (!made.ok() && made.code() != Code::kAborted)
-    return made;  // kAborted: another request made
+    return made;  // kAborted: another nanoctrl made a key first
                   // the key
   keys = look();
   if (keys && none)  // a reply without keys would mean that no token is needed
@@ -101,8 +101,8 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
     if (keys.empty()) continue;  // the first member that needs a key makes one
     // The bearer of an expired token knows the keys that were made before the expiry.
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
-    // The age of keys from a clock ahead of ours is unknown: treat them as old, and as known to
-    // that bearer.
+    // The age of keys from a clock ahead of ours is unknown: treat them as old, and as known to the
+    // bearer of the expired token.
     const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period_s; };
     const bool ahead = of_the_future(keys.back());
     const bool settled =

@@ -33,7 +33,7 @@ class KeyMaker {
   void rotate();
 
  private:
-  // Newest keys of scopes made by a nanoctrl whose clock is ahead; holds the last two rounds of
+  // Newest keys whose maker's clock is ahead of ours. Holds the keys seen in the last two rounds of
   // rotate().
   class KeysAhead {
    public:

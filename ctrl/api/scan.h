@@ -26,7 +26,8 @@ inline constexpr ScanBudget kAllRecords{std::numeric_limits<std::size_t>::max(),
 
 // The position of a scan.
 struct ScanHead {
-  // As of the first slice: the changes since this revision cover every change during later slices.
+  // As of the first slice. The changes after this revision include every change during later
+  // slices.
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
   std::optional<std::string> next;  // the name to continue after; empty: end of the scope

@@ -204,7 +204,7 @@ class HttpClient::Impl {
     const MutexLock lock(mutex_);
     stopped_ = true;
     kept_.reset();
-    // Repeat: a call that has entered may not have opened its socket yet.
+    // Repeats, because a call that has entered may not have opened its socket yet.
     while (!active_.empty()) {
       for (httplib::ClientImpl* http : active_) http->stop();
       idle_.wait_for(mutex_, std::chrono::milliseconds(5));

@@ -259,7 +259,7 @@ int ViewCommands::watch(Client& client) {
 
 namespace {
 
-// Returns the used part of the quota of bytes or of peers, the larger of the two.
+// Returns the used part of a scope's quota: of its bytes or of its peers, the larger part.
 std::string of_quota(const ScopeInfo& scope) {
   if (scope.record_bytes_max == 0 || scope.peers_max == 0) return "-";
   const double used =

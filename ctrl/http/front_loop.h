@@ -56,7 +56,7 @@ class FrontLoop {
     const std::uint64_t id;
     FrontSocket socket;
     std::string client;
-    std::string tenant;  // the authenticated token, else the client's address
+    std::string tenant;  // the id of the authenticated token, else the client's address
     State state = State::kIdle;
     Framing framing;
     std::string input;  // from the first byte that no request consumed
@@ -98,8 +98,8 @@ class FrontLoop {
   void pause_accepting(bool pause);
   bool evict_idle();
 
-  // One connection. drive() does what is possible now, within one turn. Functions that return bool
-  // say whether to continue; after false the connection may be destroyed.
+  // Functions for one connection. drive() does what is possible now, within one turn. Functions
+  // that return bool say whether to continue; after false the connection may be destroyed.
   void drive(Connection& c, bool queued = false);
   void drive_queued();
   void line_up(Connection& c);  // for a queued turn

@@ -76,7 +76,7 @@ class FrontSocket {
   [[nodiscard]] int fd() const { return fd_.get(); }
   // Returns kDone at once for a plain connection. After kNotTls the connection is plain.
   Io handshake();
-  // After kAgain from handshake(): it waits for the socket to be writable.
+  // After kAgain from handshake(): returns whether the handshake waits for room in the socket.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
   // Reads at most out.size() bytes; kDone with `size` set to their number.
   Io read(std::span<char> out, std::size_t& size);

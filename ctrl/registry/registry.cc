@@ -351,8 +351,8 @@ void Registry::expire(Outcome& out) {
     const PeerKey& key = node.mapped();
     Scope& scope = scopes_.find(key.scope)->second;
     Record& record = scope.peers.find(key.name)->second;
-    // An entry whose lease was renewed is scheduled at the lease's end, even if that has passed
-    // too, so that leases expire in the order of their ends.
+    // If the lease was renewed, schedules its entry again at the lease's end, even if that has
+    // passed too, so that leases expire in the order of their ends.
     if (record.expires_at > node.key().at) {
       node.key().at = record.scheduled_at = record.expires_at;
       expiries_.insert(std::move(node));
