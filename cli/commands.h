@@ -7,9 +7,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-// The subcommands of `slime`. Each prints its result to stdout and its errors to stderr, and returns the exit
-// code: 0 it worked, 1 it did not, 2 the command line is wrong,
-// 130 after Ctrl-C.
+// The subcommands of `slime`. Each prints its result to stdout and its errors to stderr, and
+// returns the exit code: 0 success, 1 failure, 2 the command line is wrong, 130 after Ctrl-C.
 namespace slime::cli {
 
 inline constexpr int kExitOk = 0;
@@ -24,7 +23,7 @@ struct DoctorOptions {
   std::string ctrl_url;
   bool json = false;
 };
-// 1 when something that Slime needs is broken here; advice alone is 0.
+// Returns 1 if something that Slime needs does not work here; advice alone returns 0.
 int doctor(const DoctorOptions& options);
 
 struct PeersOptions {
@@ -35,22 +34,23 @@ struct PeersOptions {
 };
 int peers(const PeersOptions& options);
 
-// The peer that a command is about, or a service of any live server, and how it is reached.
+// The peer of a command, or a service of any live server, and how to reach it.
 struct PeerOptions {
   std::string peer;     // a name, or "host:port"
-  std::string service;  // instead of a peer, or the only one of the peer's that matters
+  std::string service;  // instead of a peer; or limits the command to this service of the peer
   std::string ctrl_url;
   std::string scope = "default";
-  std::string token_file;  // of the peers' shared token; empty: $SLIME_TOKEN
+  std::string token_file;  // file of the token that the peers share; empty: $SLIME_TOKEN
   std::string provider = "auto";
   double timeout_seconds = 30;
 };
 
 struct CallOptions {
   PeerOptions at;
-  std::string method;                  // "service.method"; without a peer the method alone
+  std::string method;                  // "service.method"; without a peer only the method
   std::vector<std::string> arguments;  // JSON values
-  bool raw = false;  // of a method of bytes: stdin goes there as it is, the answer to stdout
+  // for a method of bytes: sends stdin unchanged, and writes the answer to stdout
+  bool raw = false;
 };
 int call(const CallOptions& options);
 
@@ -60,7 +60,7 @@ struct ServicesOptions {
   bool json = false;
 };
 int services(const ServicesOptions& options);
-// Those of the whole scope, with their servers.
+// Lists the services of the whole scope, with their servers.
 int all_services(const ServicesOptions& options);
 
 struct StubsOptions {
@@ -72,7 +72,7 @@ struct StubsOptions {
 int stubs(const StubsOptions& options);
 
 struct NixlPluginDirOptions {
-  std::string python;  // the interpreter that has nixl; empty: find_nixl() chooses
+  std::string python;  // the interpreter that can import nixl; empty: find_nixl() chooses
   bool json = false;
 };
 int nixl_plugin_dir(const NixlPluginDirOptions& options);

@@ -38,7 +38,7 @@ namespace fs = std::filesystem;
 
 // Wanted bytes in flight for a connection of the TCP provider: a few chunks of bulk data.
 constexpr std::uint64_t kWantedSocketBytes = 4 << 20;
-// One for each connection, two for each agent, and those of the program.
+// Wanted descriptors: one for each connection, two for each agent, and those of the program.
 constexpr std::uint64_t kWantedFds = 4096;
 
 std::optional<std::string> first_line(const fs::path& path) {
@@ -196,9 +196,8 @@ std::vector<Finding> check_limits() {
 
 namespace {
 
-// Checks whether another process of this user, such as a local peer, may have the kernel read our
-// memory.
-// memory.
+// Checks whether the kernel may read our memory for another process of this user, such as a local
+// peer.
 Finding check_reading() {
   const char* const name = "memory of local peers";
   static constexpr std::uint64_t kWord = 0x736c696d65;

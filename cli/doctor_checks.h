@@ -11,7 +11,7 @@ enum class Verdict {
   kOk,
   kInfo,    // a fact; nothing to do
   kAdvice,  // works, and would work better after a change
-  kBroken,  // Slime cannot work, or not as the settings ask
+  kBroken,  // Slime cannot work, or not as the settings demand
 };
 std::string_view verdict_name(Verdict verdict);  // "ok", "info", "advice", "broken"
 
@@ -30,7 +30,7 @@ std::vector<Finding> check_providers();
 std::vector<Finding> check_processor();
 std::vector<Finding> check_memory();     // huge pages
 std::vector<Finding> check_limits();     // file descriptors
-std::vector<Finding> check_isolation();  // may local peers copy memory from each other
+std::vector<Finding> check_isolation();  // whether local peers may copy memory from each other
 std::vector<Finding> check_network();    // TCP buffers, loopback
 // library, locked memory, devices, ports, GIDs, and the chosen port
 std::vector<Finding> check_verbs();

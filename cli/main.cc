@@ -62,7 +62,7 @@ void add_peer(Command& command, PeerOptions& options, const char* service_help) 
   command.option("--timeout", options.timeout_seconds, "seconds until the call fails").show_default();
 }
 
-// With --service there is no PEER: all words are one further to the left than they were taken for.
+// With --service there is no PEER: each word belongs to the parameter after the one that got it.
 Status shift_call(CallOptions& options) {
   const bool any_server = !options.at.service.empty();
   if (options.at.peer.empty()) return missing(any_server ? "METHOD" : "PEER");
@@ -185,6 +185,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // The reader of our output may close its pipe early.
   std::signal(SIGPIPE, SIG_IGN);
-  slime::dump_on_signal().ignore();  // without it SIGUSR1 ends us, and that is all
+  slime::dump_on_signal().ignore();  // if this fails, SIGUSR1 only ends the program
   return slime::cli::run(argc, argv);
 }

@@ -1,7 +1,7 @@
 """Prints one line of JSON that says where NIXL's libraries are. Does not import NIXL, because the import loads them."""
 import sys
 
-# Modules of the working directory are not what a program of the user gets.
+# Does not import modules from the working directory, because a program of the user would not.
 sys.path[:] = [folder for folder in sys.path if folder]
 
 import importlib.metadata
@@ -15,7 +15,7 @@ PACKAGES = ("nixl_cu13", "nixl_cu12", "nixl_cu11", "nixl_rocm")
 
 
 def text_beside(module, name):
-    """The text of the file `name` in the folder of a module, "" where there is none."""
+    """Returns the text of the file `name` in the folder of a module; "" if there is none."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.origin:
         return ""
@@ -27,7 +27,8 @@ def text_beside(module, name):
 
 
 def preferred():
-    """The package that `nixl` takes because of torch's CUDA version, or None. nixl 1.0 does not look at torch."""
+    """Returns the package that `nixl` chooses by torch's CUDA version, or None. nixl 1.0 does
+    not look at torch."""
     if "cuda_major" not in text_beside("nixl", "__init__.py"):
         return None
     found = re.search(r"^cuda\b[^=\n]*=\s*['\"](\d+)", text_beside("torch", "version.py"), re.MULTILINE)
@@ -52,7 +53,7 @@ def main():
             package=package,
             version=version_of(package),
             site=os.path.dirname(os.path.abspath(folder)),
-            # The choice is a guess where torch does not decide it.
+            # Without torch the choice is a guess.
             others=[] if package == wanted else [other for other in installed if other != package],
         )
     print("\n" + json.dumps(answer), flush=True)

@@ -16,23 +16,25 @@ namespace slime::cli {
 // as long as the command. From open() on Ctrl-C ends the waits. Thread: one.
 class OnePeer {
  public:
-  // A peer if one is named, else any live server of the service. kInvalidArgument for a timeout that is
-  // none; errors of PeerAgent::start().
+  // Opens the named peer, or else any live server of the service. Errors: kInvalidArgument for an
+  // invalid timeout; errors of PeerAgent::start().
   static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
   ~OnePeer();
   OnePeer(const OnePeer&) = delete;
   OnePeer& operator=(const OnePeer&) = delete;
 
-  // Ctrl-C cancels it, so that the peer's handler is told. `raw`: the body is for a method of bytes.
+  // Calls a method. Ctrl-C cancels the call, so that the peer's handler is told. `raw`: the body is
+  // for a method of bytes.
   Result<Payload> call(std::string_view service, std::string_view method, ByteVector body, bool raw = false);
-  // What it serves: all, or the one that is named. Of any server it is the service that open() named.
+  // Returns the peer's services: all, or the named one. For any live server: the service that
+  // open() named.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
-  // Says on stderr what there is, after a call for which something was missing. Nothing if the peer does not
-  // say.
+  // After a call that failed because something was missing, prints to stderr what the peer offers.
+  // Prints nothing if the peer does not answer.
   void suggest(std::string_view service, std::string_view method);
 
-  // Whether Ctrl-C was pressed.
+  // Returns whether Ctrl-C was pressed.
   static bool interrupted();
 
  private:
@@ -43,7 +45,7 @@ class OnePeer {
 
   std::unique_ptr<PeerAgent> agent_;
   Peer peer_;
-  std::optional<ServiceProxy> proxy_;  // instead of the peer
+  std::optional<ServiceProxy> proxy_;  // used instead of the peer
   Nanos timeout_;
 };
 

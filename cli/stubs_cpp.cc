@@ -72,7 +72,7 @@ std::string literal(std::string_view text) {
   return out + "\"";
 }
 
-// Call for types without "any" only.
+// Call only for types without "any".
 std::string type_name(const WireType& type) {
   if (type.name == "bool") return "bool";
   if (type.name == "int") return "std::int64_t";
@@ -99,7 +99,8 @@ std::string comment(const std::string& doc, const std::string& indent) {
   std::string out;
   for (std::string line : lines_of(doc)) {
     while (!line.empty() && line.back() == '\\') line.pop_back();
-    std::replace(line.begin(), line.end(), '?', '.');  // "??/" is a trigraph for a backslash
+    // "??/" is a trigraph: it stands for a backslash
+    std::replace(line.begin(), line.end(), '?', '.');
     out.append(indent).append(line.empty() ? "//" : "// ").append(line).append("\n");
   }
   return out;

@@ -56,7 +56,7 @@ std::set<std::string, std::less<>> reserved() {
 // Returns a string literal: JSON literals are Python literals.
 std::string literal(std::string_view text) { return print(nlohmann::json(text), -1); }
 
-// `result`: of an arriving value, where a tuple has become a list.
+// `result`: the type is of a value that arrives, in which tuples have become lists.
 std::string type_name(const WireType& type, bool result) {
   if (type.name == "none") return "None";
   if (type.name == "any") return "Any";
