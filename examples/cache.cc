@@ -41,13 +41,13 @@ Status use(slime::PeerAgent& agent, const std::string& address) {
   if (!greeting) return greeting.error();
   std::printf("%.*s\n", static_cast<int>(greeting->size()), reinterpret_cast<const char*>(greeting->data()));
 
-  // Without replace an object that is there stays; what is not there is an answer too.
+  // Without `replace`, an existing object stays. A missing object is a result, too, and no failure.
   const Status again = client.put("texts", "greeting", std::string_view("bye"));
   std::printf("again: %s\n", std::string(slime::code_name(again.code())).c_str());
   const auto nothing = client.get("texts", "farewell");
   std::printf("farewell: %s\n", std::string(slime::code_name(nothing.status().code())).c_str());
 
-  // Sixteen blocks of registered memory: one batch, straight from there and back, no copies.
+  // Sixteen blocks of registered memory, put and read as one batch, without copies.
   constexpr std::size_t kBlocks = 16, kBlockBytes = 256 * 1024;
   auto memory = agent.allocate(kBlocks * kBlockBytes, slime::Rights::kLocal);
   if (!memory) return memory.error();

@@ -48,7 +48,7 @@ int client(slime::PeerAgent& agent, const std::string& address) {
   if (!sum) return fail(sum.error());
   std::printf("40 + 2 = %ld\n", *sum);
 
-  // Several calls under way at once, then their answers.
+  // Begins several calls, then takes their answers.
   slime::Future<double> half = peer.call<double>("Calc", "divide", 1.0, 2.0);
   slime::Future<double> total = peer.call<double>("Calc", "total", std::vector<double>{1.5, 2.5, 3.0});
   const auto half_value = half.wait();
@@ -57,7 +57,7 @@ int client(slime::PeerAgent& agent, const std::string& address) {
   if (!total_value) return fail(total_value.error());
   std::printf("1 / 2 = %g\ntotal = %g\n", *half_value, *total_value);
 
-  // An error of the handler is data: a code to branch on and a text.
+  // An error of the handler is data: a code for the program, and a text for people.
   const auto bad = peer.call<double>("Calc", "divide", 1.0, 0.0).wait();
   if (bad || bad.error().code() != slime::Code::kInvalidArgument)
     return fail({slime::Code::kInternal, "expected an error"});

@@ -14,7 +14,7 @@ namespace {
 
 using slime::None, slime::Status, slime::rpc::ServerStream;
 
-// Writes each word once its caller has room for it, and ends when that one wants no more.
+// Writes each word once its caller has room for it, and stops when the caller wants no more.
 Status words(ServerStream<None, std::string>& out, const std::string& text) {
   std::istringstream in(text);
   for (std::string word; in >> word;) SLIME_TRY(out.write(word).wait().status());
@@ -58,7 +58,7 @@ Status client(slime::Peer peer) {
   SLIME_TRY(word.status());
   std::string many;
   for (int i = 0; i < 100'000; ++i) many += "first ";
-  // Only the first one: dropping the stream cancels the rest.
+  // Takes only the first word: dropping the stream cancels the rest.
   word = peer.stream<None, std::string>("Text", "words", many).read().wait();
   SLIME_TRY(word.status());
   std::cout << "only: " << word->value_or("nothing") << '\n';

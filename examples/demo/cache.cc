@@ -24,7 +24,7 @@ constexpr std::string_view kSpace = "demo";
 
 std::string key(std::size_t object) { return "object-" + std::to_string(object); }
 
-// No two objects alike, so that one in another's place is noticed.
+// Fills each object with different bytes, so that an object in another's place is noticed.
 void fill(slime::MutableBytes bytes, std::size_t object) { slime::Rng(object + 1).fill(bytes); }
 
 slime::MutableBytes place(const slime::MemoryRegion& region, std::size_t i) {
@@ -38,7 +38,7 @@ void show_progress(const char* what, std::size_t done, std::size_t all) {
   std::fflush(stdout);
 }
 
-// Time counts only while the cache works, not while data is made or compared.
+// Measures time only while the cache works, not while data is made or compared.
 class Stopwatch {
  public:
   void start() { begin_ = std::chrono::steady_clock::now(); }

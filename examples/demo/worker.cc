@@ -26,7 +26,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The same numbers in both languages: word i is i * kFactor + seed.
+// Returns word i of the test data, the same in both languages: i * kFactor + seed.
 std::uint64_t word(std::size_t i, std::uint64_t seed) { return i * 0x9e3779b97f4a7c15ULL + seed; }
 
 std::span<std::uint64_t> words(const slime::MemoryRegion& region) {
@@ -46,8 +46,8 @@ bool check(const slime::MemoryRegion& region, std::uint64_t seed) {
   return true;
 }
 
-// Reads the other worker's block, then writes it, and has every byte checked each time. The seconds of the
-// read and of the write.
+// Reads the other worker's block, then writes it; every byte is checked each time. Returns the
+// seconds of the read and of the write.
 Result<std::vector<double>> exchange(slime::PeerAgent& agent, const std::string& other, std::uint64_t seed) {
   slime::Peer peer = agent.peer(other);
   auto remote = peer.region("block");
@@ -72,8 +72,8 @@ Result<std::vector<double>> exchange(slime::PeerAgent& agent, const std::string&
   return std::vector<double>{read_seconds, write_seconds};
 }
 
-// `count` calls to the other worker, one after the other, each answer checked. Their durations in
-// microseconds: median and 99th percentile.
+// Makes `count` calls to the other worker, one after the other, and checks each answer. Returns
+// their durations in microseconds: median and 99th percentile.
 Result<std::vector<double>> calls(slime::PeerAgent& agent, const std::string& other, std::int64_t count) {
   slime::Peer peer = agent.peer(other);
   if (count < 1) return Status(Code::kInvalidArgument, "count must be positive");

@@ -13,11 +13,11 @@ import slime
 BYTES = 256 << 20
 WORDS = BYTES // 8
 FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
-PIECE = 1 << 20  # words that are made at a time
+PIECE = 1 << 20  # words that are made at once
 
 
 def pattern(first: int, count: int, seed: int) -> numpy.ndarray:
-    """The same numbers in both languages: word i is i * FACTOR + seed."""
+    """Returns the test data, the same in both languages: word i is i * FACTOR + seed."""
     return numpy.arange(first, first + count, dtype="uint64") * FACTOR + numpy.uint64(seed)
 
 
@@ -55,8 +55,8 @@ class Worker:
 
     @slime.method
     def exchange(self, other: str, seed: int) -> list:
-        """Reads the other worker's block, then writes it, and has every byte checked each time. The seconds of
-        the read and of the write."""
+        """Reads the other worker's block, then writes it; every byte is checked each time.
+        Returns the seconds of the read and of the write."""
         peer = self.agent.peer(other)
         there = peer.proxy("Worker", timeout=60)
         remote = peer.region("block")
@@ -80,8 +80,8 @@ class Worker:
 
     @slime.method
     def calls(self, other: str, count: int) -> list:
-        """`count` calls to the other worker, one after the other, each answer checked. Their durations in
-        microseconds: median and 99th percentile."""
+        """Makes `count` calls to the other worker, one after the other, and checks each answer.
+        Returns their durations in microseconds: median and 99th percentile."""
         there = self.agent.peer(other).proxy("Worker", timeout=60)
         micros = []
         for i in range(count):
@@ -98,7 +98,7 @@ def main() -> int:
     if len(sys.argv) != 3:
         print("usage: worker.py NAME CTRL_URL", file=sys.stderr)
         return 2
-    slime.dump_on_signal()  # kill -USR1: what it is doing, on stderr
+    slime.dump_on_signal()  # kill -USR1 prints the state of the agent to stderr
     with slime.PeerAgent(sys.argv[1], ctrl_url=sys.argv[2], kind="worker") as agent:
         agent.serve(Worker(agent))
         print("ready", flush=True)

@@ -19,7 +19,8 @@ def use(agent: slime.PeerAgent, address: str) -> int:
     cache.put("texts", "greeting", b"hello, cache", replace=True)
     print(cache.get("texts", "greeting").decode())
 
-    # Without replace an object that is there stays; what is not there is an answer too.
+    # Without `replace`, an existing object stays. A missing object is a result, too, and no
+    # failure.
     try:
         cache.put("texts", "greeting", b"bye")
     except slime.AlreadyExists as error:
@@ -29,7 +30,7 @@ def use(agent: slime.PeerAgent, address: str) -> int:
     except slime.NotFound as error:
         print("farewell:", error.code.name.lower())
 
-    # Sixteen blocks of an array in registered memory: one batch, straight from there and back, no copies.
+    # Sixteen blocks of an array in registered memory, put and read as one batch, without copies.
     blocks = agent.empty((BLOCKS, BLOCK_BYTES), "uint8")
     blocks[:] = (numpy.arange(blocks.size) // 1000).astype("uint8").reshape(blocks.shape)
     expected = blocks.copy()

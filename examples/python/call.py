@@ -42,12 +42,12 @@ def client(agent: slime.PeerAgent, address: str) -> int:
     calc = peer.proxy("Calc")
     print("40 + 2 =", calc.add(40, 2))
 
-    # Several calls under way at once, then their answers.
+    # Begins several calls, then takes their answers.
     half = peer.call("Calc", "divide", 1.0, 2.0)
     total = peer.call("Calc", "total", [1.5, 2.5, 3.0])
     print(f"1 / 2 = {half.result():g}\ntotal = {total.result():g}")
 
-    # An error of the handler is data: a class to branch on and a text.
+    # An error of the handler is data: a class for the program, and a text for people.
     try:
         calc.divide(1.0, 0.0)
     except slime.InvalidArgument as error:

@@ -21,8 +21,8 @@ def serve(agent: slime.PeerAgent) -> int:
     board = agent.empty(4096, "uint8", slime.Rights.READ_WRITE)
     agent.publish("board", board)
 
-    # A notification says how much was written; by then the bytes are here. Runs on a thread of its
-    # own.
+    # A notification carries the number of written bytes, which have arrived by then. Runs on a
+    # thread of its own.
     def on_note(peer: slime.Peer, length: int) -> None:
         peer.send(ANSWER, b"read on the board: " + board[:length].tobytes())
 
@@ -38,7 +38,7 @@ def client(agent: slime.PeerAgent, name: str) -> int:
     note = agent.allocate(4096)
     text = f"hello from {agent.name}".encode()
     memoryview(note)[: len(text)] = text
-    # The peer learns of the write once all of its bytes are there.
+    # The peer is notified of the write once all of its bytes are there.
     peer.write_with_imm(slime.Copy(note, 0, board, 0, len(text)), len(text)).result()
     print(f"{name}: {peer.recv(ANSWER).result().decode()}")
     print(json.dumps(agent.list_peers()))

@@ -18,7 +18,7 @@ import urllib.request
 
 
 class NanoCtrl:
-    """One call for each route; a dictionary in, the JSON of the answer out."""
+    """Calls each route: takes a dictionary, returns the JSON of the answer."""
 
     def __init__(self, url: str, scope: str | None = None, token: str = "") -> None:
         self.url = url.rstrip("/")
@@ -26,11 +26,11 @@ class NanoCtrl:
         self.headers = {"Content-Type": "application/json"}
         if token:
             self.headers["Authorization"] = f"Bearer {token}"
-        # A proxy of the environment has no business between these two.
+        # Ignores proxies of the environment.
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def post(self, path: str, **body):
-        """The answer. A refusal is an HTTPError."""
+        """Returns the answer. Raises HTTPError for a refusal."""
         if self.scope is not None:
             body.setdefault("scope", self.scope)
         request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), self.headers)
@@ -38,7 +38,7 @@ class NanoCtrl:
             return json.load(reply)
 
     def refusal(self, path: str, **body) -> tuple[int, dict]:
-        """The status and the JSON of a refusal that is expected."""
+        """Returns the status and the JSON of an expected refusal."""
         try:
             answer = self.post(path, **body)
         except urllib.error.HTTPError as error:
@@ -78,7 +78,7 @@ def services(ctrl: NanoCtrl, elsewhere: NanoCtrl) -> None:
     listed = ctrl.post("list_entities", entity_type="service", kind="decode")["entities"]
     check("list_entities of a kind", [entity["id"] for entity in listed], ["decode-0"])
     check("list_entities of a type", ctrl.post("list_entities", entity_type="engine")["entities"], [])
-    # Nothing of one scope is seen in another, whatever is asked for.
+    # Requests in another scope see nothing of this scope.
     check("another scope", elsewhere.post("list_entities")["entities"], [])
     check("another scope", elsewhere.post("get_entity_info", **entity)["status"], "not_found")
     check("another scope", elsewhere.post("heartbeat", **entity)["status"], "not_found")

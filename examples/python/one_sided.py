@@ -44,7 +44,7 @@ def fetch(agent: slime.PeerAgent, address: str) -> int:
             raise slime.Corrupt("wrong bytes came")
         print(f"read {size >> 20} MiB at {size / seconds / 1e9:.2f} GB/s, every byte right")
 
-        # Back in reverse order: one batch of blocks is one operation.
+        # Writes the blocks back in reverse order: one batch of blocks is one operation.
         memory[:] = memory[::-1].copy()
         blocks = [slime.Copy(local, at, remote, at, min(BLOCK, size - at)) for at in range(0, size, BLOCK)]
         peer.write(blocks).result()

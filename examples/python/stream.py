@@ -15,11 +15,13 @@ PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 
 
 class Text:
-    """What is annotated with an iterator is a stream of messages; all else are arguments and results as ever."""
+    """A parameter or result with an iterator annotation is a stream of messages. All others are
+    plain arguments and results."""
 
     @slime.method
     def words(self, text: str) -> Iterator[str]:
-        # A generator waits here for a slow reader, and is closed here when the caller cancels.
+        # The generator waits here while the reader is slow, and is closed here when the caller
+        # cancels.
         yield from text.split()
 
     @slime.method
@@ -46,7 +48,7 @@ def client(agent: slime.PeerAgent, address: str) -> int:
         for word in words:
             print("word:", word)
 
-    # Only the first one: leaving the block cancels the rest.
+    # Takes only the first word: leaving the block cancels the rest.
     with text.words.stream("first " * 100_000) as words:
         print("only:", next(words))
 

@@ -51,7 +51,7 @@ def make_model(folder: str) -> str:
 
 
 def serve(role: str, model: str) -> None:
-    """One vLLM; takes requests as lines of JSON from stdin, and answers on the descriptor that stdout was."""
+    """One vLLM. Reads requests as lines of JSON from stdin, and answers on the original stdout."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # vLLM prints
     from vllm import LLM, SamplingParams
@@ -87,7 +87,7 @@ def serve(role: str, model: str) -> None:
         print(json.dumps({"tokens": list(output.outputs[0].token_ids), "kv": output.kv_transfer_params,
                           "seconds": time.monotonic() - began, "held": len(scheduler.requests), **moved}),
               file=answers)  # fmt: skip
-    os._exit(0)  # vLLM's threads need not end
+    os._exit(0)  # does not wait for vLLM's threads
 
 
 # ---------------------------------------------------------------------------------- several of them
@@ -147,12 +147,13 @@ def plugin_folder() -> str:
         raise SystemExit("vllm_pd.py: no program slime: pip install slime-rdma, or set NIXL_PLUGIN_DIR")
     told = subprocess.run([tool, "nixl-plugin-dir", "--nixl", sys.executable], stdout=subprocess.PIPE, text=True)
     if told.returncode != 0:
-        raise SystemExit(told.returncode)  # it has said why
+        raise SystemExit(told.returncode)  # the process has printed the reason
     return told.stdout.strip()
 
 
 class Run:
-    """Prefill and decode, each of which may be replaced, and what came of each prompt."""
+    """Runs prefill and decode, each of which may be replaced, and collects the result of each
+    prompt."""
 
     def __init__(self, options: argparse.Namespace, model: str, logs: pathlib.Path, stack: contextlib.ExitStack) -> None:
         def new(role: str) -> Server:
@@ -202,14 +203,15 @@ class Run:
         deadline = time.monotonic() + 2 * LEASE_S
         held = 1
         while held > 0 and time.monotonic() < deadline:
-            held = self.prefill.ask([5, 6, 7], 1)["held"]  # its scheduler looks in each step
+            held = self.prefill.ask([5, 6, 7], 1)["held"]  # the scheduler frees blocks in each step
         self.report["faults"].append({"fault": "kill decode", "prefill_holds": held, "tokens_right": held == 0})
         self._moved_before = 0
         self.restart("decode")
 
 
 def block_bytes(kv: dict) -> int:
-    """What the blocks of a request have: vLLM on a CPU has 128 tokens in each, as float32, keys and values."""
+    """Returns the bytes of a request's blocks: vLLM on a CPU has 128 tokens in each, keys and
+    values as float32."""
     blocks = sum(len(group) for group in kv["remote_block_ids"])
     return blocks * 128 * HEADS * HEAD_DIM * FLOAT * 2 * LAYERS
 
