@@ -99,7 +99,7 @@ class nixlMetaDesc : public nixlBasicDesc {
 };
 struct nixlRemoteMetaDesc;
 
-// A list as NIXL has it in memory. NIXL makes it; the tests do, too.
+// A list in NIXL's memory layout. NIXL makes it; the tests do, too.
 template <class T>
 class nixlDescList {
  public:

@@ -105,7 +105,8 @@ Params Options::defaults() {
 }
 
 Result<Options> Options::from(const Params& given, const Environment& environment) {
-  // NIXL gives the defaults back, and what stands for "as the environment says" must not hide it.
+  // NIXL passes the defaults back as params, and a default that stands for the environment must not
+  // hide the environment's value.
   Params params = given;
   for (const auto& [name, value] : defaults()) {
     const auto it = params.find(name);

@@ -1,4 +1,4 @@
-// What NIXL looks for in libplugin_SLIME.so.
+// The symbols that NIXL looks up in libplugin_SLIME.so.
 
 #include <exception>
 

@@ -9,7 +9,7 @@ namespace slime::nixl {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d494c53;  // "SLIM"
-constexpr std::uint16_t kVersion = 1;         // of ConnInfo, and of all that it leads to
+constexpr std::uint16_t kVersion = 1;         // of ConnInfo, and of everything that depends on it
 
 std::string to_text(const ByteVector& bytes) { return std::string(as_text(bytes)); }
 

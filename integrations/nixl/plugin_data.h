@@ -15,7 +15,7 @@ namespace slime::nixl {
 struct ConnInfo {
   std::string address;  // "host:port"
   std::uint64_t id =
-      0;  // of the engine, random: a process that has got the port of an earlier one has another
+      0;  // random id of the engine: another process that gets the same port later has another id
 
   [[nodiscard]] std::string encode() const;
   // Errors: kCorrupt for invalid text, kUnimplemented for another version of the plugin.

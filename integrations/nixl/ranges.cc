@@ -7,7 +7,7 @@ namespace slime::nixl {
 void Ranges::add(Range range) {
   all_.insert(range);
   if (covered(range)) return;
-  // Those that begin inside of it and end there, too, are outer ones no more.
+  // Removes from `outer_` the ranges that lie inside the new one.
   auto at = outer_.lower_bound(range.base);
   while (at != outer_.end() && at->first - range.base <= range.length_bytes &&
          at->second <= range.length_bytes - (at->first - range.base))
@@ -21,10 +21,11 @@ void Ranges::remove(Range range) {
   const auto after = all_.erase(one);
   const auto outer = outer_.find(range.base);
   if (outer == outer_.end() || outer->second != range.length_bytes) return;
-  if (after != all_.end() && *after == range) return;  // the same range once more
+  if (after != all_.end() && *after == range) return;  // the range is there more than once
   if (after != all_.begin() && *std::prev(after) == range) return;
   const auto next = outer_.erase(outer);
-  // Ranges that only this one covered begin before the next outer one: they are looked at again.
+  // Ranges that only the removed range covered begin before the next outer range: checks them
+  // again.
   for (auto at = all_.lower_bound({range.base, 0});
        at != all_.end() && (next == outer_.end() || at->base < next->first); ++at) {
     const auto longer = std::next(at);

@@ -51,14 +51,14 @@ class Remote : public std::enable_shared_from_this<Remote> {
   // Looks up the unknown regions and calls `done` when all are known, or one cannot be found: at
   // once, or on the loop.
   void ask(Memories memories, std::function<void(Result<Regions>)> done);
-  // The connection of these regions is gone.
+  // Forgets the regions of these memories, because their connection has ended.
   void forget(std::span<const std::shared_ptr<RemoteMemory>> memories);
 
   // Sends a notification without an answer. Returns kResourceExhausted while too many bytes of
   // earlier ones have not left. `done` runs when it has left, or failed.
   Status notify(ByteVector body, std::function<void(Status)> done);
 
-  // A transfer of `bytes` took this long.
+  // Notes that a transfer of `bytes` took this long.
   void measured(std::uint64_t bytes, Nanos took);
   // Expected time of a transfer of `bytes`, and the error of the estimate.
   struct Estimate {

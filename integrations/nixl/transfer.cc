@@ -19,7 +19,8 @@ bool inside(std::uintptr_t address, std::uint64_t length, std::uintptr_t base, s
 template <class T>
 std::uint32_t Blocks::index_of(std::vector<std::shared_ptr<T>>& known, const std::shared_ptr<T>& memory,
                                std::uint32_t hint) {
-  if (hint < known.size() && known[hint] == memory) return hint;  // mostly that of the block before
+  // often the memory of the block before
+  if (hint < known.size() && known[hint] == memory) return hint;
   const auto [it, fresh] = indices_.try_emplace(memory.get(), static_cast<std::uint32_t>(known.size()));
   if (fresh) known.push_back(memory);
   return it->second;
@@ -58,14 +59,14 @@ TransferRequest::TransferRequest(Transfer transfer, std::shared_ptr<Remote> remo
 void TransferRequest::prepare() {
   if (empty_) return;
   if (const auto regions = remote_->known(blocks_.remotes())) {
-    bound_ = bind(*regions).ok();  // else the post says why not
+    bound_ = bind(*regions).ok();  // if binding fails, the post reports why
     return;
   }
   remote_->ask(blocks_.remotes(), [](const Result<Remote::Regions>&) {});
 }
 
 bool TransferRequest::post(std::optional<ByteVector> notification) {
-  // What the loop's thread wrote when the earlier post ended is seen with this.
+  // Makes visible what the loop's thread wrote when the earlier post ended.
   if (under_way_.load(std::memory_order_acquire)) return false;
   notification_ = std::move(notification);
   retried_ = false;
@@ -114,7 +115,8 @@ void TransferRequest::launch() {
     const MutexLock lock(mutex_);
     moving_ = moving;
   }
-  // abandon() sets its mark first, so either it found this future, or the mark is seen here.
+  // abandon() sets its mark first, so either abandon() finds this future, or this check sees the
+  // mark.
   Future<None> late = abandoned_.load(std::memory_order_relaxed) ? moving : Future<None>();
   std::move(moving).then(
       [self = shared_from_this()](const Result<None>& moved) { self->on_moved(moved.status()); });
@@ -123,7 +125,7 @@ void TransferRequest::launch() {
 
 void TransferRequest::on_moved(Status status) {
   if (status.code() == Code::kAborted && !retried_ && !abandoned_.load(std::memory_order_relaxed)) {
-    // The regions are of an earlier connection.
+    // The regions belong to an earlier connection.
     retried_ = true;
     bound_ = false;
     remote_->forget(blocks_.remotes());

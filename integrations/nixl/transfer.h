@@ -99,11 +99,11 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   const std::shared_ptr<Remote> remote_;
   const Bounds bounds_;
   Blocks blocks_;
-  const bool empty_;  // there are no blocks
+  const bool empty_;  // whether there are no blocks
 
   // Of the current post: used by the thread that takes its next step.
   PreparedBatch batch_;
-  bool bound_ = false;    // to regions that were valid at the last post
+  bool bound_ = false;    // batch_ is bound to regions that were valid at the last post
   bool retried_ = false;  // this post has looked up regions on a new connection
   std::optional<ByteVector> notification_;
   std::uint64_t posts_ = 0;
