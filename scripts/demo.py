@@ -26,11 +26,11 @@ PATIENCE = 120  # seconds for any one step
 
 
 class Failed(Exception):
-    """A check that did not pass, or a program that did not do its part."""
+    """Raised when a check fails, or when a program does not do its part."""
 
 
 def program(name: str, *arguments: str, environment: dict) -> dict:
-    """Runs one of our programs; what it says as JSON."""
+    """Runs one of our programs. Returns its output as JSON."""
     result = subprocess.run(
         [PROGRAMS / name, *arguments, "--json"], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
@@ -41,7 +41,8 @@ def program(name: str, *arguments: str, environment: dict) -> dict:
 
 @contextlib.contextmanager
 def worker(*command: str):
-    """A worker process that is ready; it ends with its stdin, and is killed if it does not."""
+    """Starts a worker process, and waits until it is ready. The worker ends with its stdin, and
+    is killed if it does not."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
@@ -59,7 +60,7 @@ def worker(*command: str):
 
 @contextlib.contextmanager
 def nanoctrl(environment: dict):
-    """A registry on a free port until the end of the block; its URL."""
+    """Runs a registry on a free port until the end of the block. Yields its URL."""
     url = program("nanoctrl", "start", "--port", "0", environment=environment)["url"]
     try:
         yield url
@@ -146,7 +147,7 @@ def run(environment: dict) -> None:
 
 
 def main() -> int:
-    # Ctrl-C and SIGTERM unwind, and what was started is stopped on the way.
+    # Ctrl-C and SIGTERM raise SystemExit, so that all started programs are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="slime-demo-") as folder:

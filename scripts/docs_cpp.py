@@ -42,7 +42,7 @@ STRIP_FROM_PATH = headers
 
 
 def public_headers():
-    """The names of all headers that users get, sorted."""
+    """Returns the names of all headers that users get, sorted."""
     found, todo = set(), []
     for layer in LAYERS:
         [names] = re.findall(r"slime_layer\(\w+\s+PUBLIC ([^()]*?)\s+SOURCES", (ROOT / layer / "CMakeLists.txt").read_text())
@@ -56,7 +56,7 @@ def public_headers():
 
 
 def comment_start(line):
-    """Where the comment of a line begins, or -1. A // inside a string is none."""
+    """Returns where the comment of a line begins, or -1. A // inside a string does not count."""
     inside = False
     for at, char in enumerate(line):
         if char == '"' and line[at - 1 : at] != "\\":
@@ -67,7 +67,7 @@ def comment_start(line):
 
 
 def with_doxygen_comments(text):
-    """The header with /// in front of declarations and ///< behind members."""
+    """Returns the header with /// in front of declarations and ///< behind members."""
     lines, behind = [], -1  # where the comment behind the member above begins
     for line in text.splitlines():
         at = comment_start(line)
@@ -96,17 +96,17 @@ def run_doxygen(folder, headers):
 
 
 def plain(element):
-    """The text of an element, without markup."""
+    """Returns the text of an element, without markup."""
     return " ".join("".join(element.itertext()).split()) if element is not None else ""
 
 
 def escaped(text):
-    """Text as Markdown that shows it as it is."""
+    """Returns text as Markdown that shows it unchanged."""
     return re.sub(r"([\\`*_<>\[\]{}|#])", r"\\\1", text)
 
 
 def description(element):
-    """The paragraphs and lists of a member's or class's description, as Markdown."""
+    """Returns the paragraphs and lists of a member's or class's description, as Markdown."""
     parts = []
     for name in ("briefdescription", "detaileddescription"):
         found = element.find(name)
@@ -118,7 +118,7 @@ def description(element):
 
 
 def template_of(element):
-    """The line template<...> of a declaration, or nothing."""
+    """Returns the line template<...> of a declaration, or nothing."""
     parameters = element.find("templateparamlist")
     if parameters is None:
         return ""
@@ -154,7 +154,8 @@ def is_internal(name):
 
 
 def write_members(out, members, level):
-    """Fields as one block; everything else with a heading, its overloads together."""
+    """Returns the fields as one block; every other member with a heading, its overloads
+    together."""
     fields = [member for member in members if member.get("kind") == "variable"]
     if fields:
         lines = []
@@ -181,7 +182,7 @@ def file_of(element):
 
 
 def by_header(xml):
-    """For each header its classes and its free members, in the order of their lines."""
+    """Returns for each header its classes and its free members, in the order of their lines."""
     headers = {}
     for path in sorted(xml.glob("*.xml")):
         for compound in ElementTree.parse(path).getroot().findall("compounddef"):

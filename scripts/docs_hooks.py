@@ -32,7 +32,7 @@ PAGES = {
     "tests/rxe/README.md": "layers/tests-rxe.md",
 }
 SOURCES = {page: source for source, page in PAGES.items()}
-# A link, or a span of code, in which nothing is a link.
+# A link, or a span of code, in which no link is replaced.
 LINK = re.compile(r"(?<!!)\[((?:`[^`\n]+`|[^\[\]`])*)\]\(([^()\s]+)\)|`[^`\n]+`")
 BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
@@ -46,12 +46,12 @@ def on_files(files, config):
 
 
 def source_of(page):
-    """The file of the tree that a page is made from."""
+    """Returns the file of the tree from which a page is made."""
     return SOURCES.get(page, f"docs/{page}")
 
 
 def target_of(page, link):
-    """What becomes of a link of a page: another link, or None where it leaves the site."""
+    """Returns the new target of a page's link; None if it leads out of the site."""
     path, mark, anchor = link.partition("#")
     if not path or "://" in link or link.startswith("mailto:"):
         return link

@@ -85,7 +85,7 @@ def declarators(node):
 
 
 def declares_function(declarator):
-    """Whether a declarator is that of a function, and not of a pointer to one."""
+    """Returns whether a declarator is that of a function, and not of a pointer to one."""
     while declarator is not None:
         if declarator.type == "operator_cast":
             return True
