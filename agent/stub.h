@@ -67,7 +67,7 @@ class Stub : private RawStub {
     return with([&](const auto& at) { return at.with_signature(signature); });
   }
 
-  // As Peer::call(): call<int>("add", 1, 2).
+  // Like Peer::call(): call<int>("add", 1, 2).
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... arguments) const {
     return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(arguments...)));
@@ -84,7 +84,7 @@ class Stub : private RawStub {
   Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
     return one_way_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
-  // As Peer::stream(). A stream goes to one peer: through a ServiceProxy it ends with
+  // Like Peer::stream(). A stream goes to one peer: through a ServiceProxy it ends with
   // kUnimplemented.
   template <class In, class Out, class R, class... A>
   rpc::Stream<In, Out, R> stream(std::string_view method, const A&... arguments) const {

@@ -170,7 +170,7 @@ class CtrlLoad {
   void broken(std::uint32_t index);
   void go_on_elsewhere(std::uint32_t index);
 
-  // What an agent says and does about the answers (ctrl_agents.cc).
+  // The requests of an agent, and its handling of the answers (ctrl_agents.cc).
   void become_new(std::uint32_t index);
   void begin(std::uint32_t index, Doing doing, TimePoint due);
   void compose(std::uint32_t index);

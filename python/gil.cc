@@ -123,7 +123,8 @@ SLIME_BOUNDARY(PyObject*, PyDict_GetItemWithError, (PyObject * dict, PyObject* k
 SLIME_BOUNDARY(int, PyDict_Contains, (PyObject * dict, PyObject* key), (dict, key))
 SLIME_BOUNDARY(int, PyDict_SetItem, (PyObject * dict, PyObject* key, PyObject* value), (dict, key, value))
 
-// Errors: setting one may construct an exception and destroy the earlier one.
+// Functions that set or clear the error: setting one may construct an exception, and destroy the
+// earlier exception.
 SLIME_BOUNDARY(void, PyErr_SetObject, (PyObject * type, PyObject* value), (type, value))
 SLIME_BOUNDARY(void, PyErr_SetString, (PyObject * type, const char* text), (type, text))
 SLIME_BOUNDARY(void, PyErr_Clear, (), ())

@@ -167,8 +167,8 @@ class Encoder {
     }
     return true;
   }
-  // What is made for an array may run the collector, and that other code: lists and dicts may
-  // change meanwhile.
+  // Making an object for an array may run the garbage collector, and so other code: lists and dicts
+  // may change meanwhile.
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;

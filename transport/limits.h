@@ -121,8 +121,8 @@ inline constexpr std::uint32_t kMaxSlotBytes = 1024 * 1024;
 inline constexpr std::uint32_t kMaxPoolSlots = 1 << 20;
 
 // ---- copies past the wire
-// How much one endpoint copies in one turn of its loop, as much as of everything else. An owner
-// that takes its memory back waits for as long as that takes, 20 to 60 us.
+// Most bytes that one endpoint copies in one turn of its loop, as many as it moves over the wire.
+// An owner that takes its memory back waits for such a turn, 20 to 60 us.
 inline constexpr std::uint64_t kCopyStepBytes = 1024 * 1024;
 // The least bytes that a block counts for, so that many small blocks make a step as well.
 inline constexpr std::uint64_t kCopyStepLeast = 256;
@@ -208,8 +208,9 @@ inline constexpr std::size_t kResolverThreads = 8;
 inline constexpr std::size_t kResolvedAddresses = 8;
 
 // ---- outages
-// The default of outage_tolerated: how long a peer may be unreachable before its connections end.
-// A link that was down for five seconds is no death, and operations on a dead host end within ten.
+// The default of outage_tolerated: how long a peer may be unreachable before its connections end. A
+// link that is down for five seconds does not end them, and operations on a dead host end within
+// ten.
 inline constexpr Nanos kOutageTolerated = std::chrono::seconds(5);
 // The range of outage_tolerated. The keepalive of the kernel counts in seconds. No operation waits
 // for an hour: operations have deadlines.
@@ -220,10 +221,9 @@ inline constexpr Nanos kOutageMax = std::chrono::hours(1);
 inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 
 // ---- tcp
-// On loopback only, where the tuning of the kernel lets megabytes pile up: a message then waits
-// behind all of them, and they leave the caches before they are read (measured:
-// transport/tcp/README.md). The most bytes that are not yet in flight, and in flight, of one
-// direction.
+// The most bytes of one direction that are not yet in flight, and that are in flight. On loopback
+// only, where the kernel's tuning lets megabytes pile up: a message would wait behind all of them,
+// and they would leave the caches before they are read (measured: transport/tcp/README.md).
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
 // Data that was sent so shortly before keepalive is switched on may still be unacknowledged.
@@ -323,7 +323,7 @@ inline constexpr Nanos kGoodbyeBound = std::chrono::seconds(1);
 inline constexpr Nanos kStuckAfter = std::chrono::seconds(5);
 
 // ---- memory on verbs
-// What parts of one registration are a multiple of: one huge page.
+// The size of the parts of one registration is a multiple of this: one huge page.
 inline constexpr std::uint64_t kRegistrationPart = 2 * 1024 * 1024;
 // Interval, and total time, of the attempts to end a registration that a peer's work still holds.
 inline constexpr Nanos kDeregisterTurn = std::chrono::milliseconds(5);

@@ -106,7 +106,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool poll(Nanos budget);
 
   // ---- on the loop ----
-  // Returns true inside a Borrowed, where the caller may not expect to be called back.
+  // Returns true inside a Borrowed, where users must not be called back.
   [[nodiscard]] bool borrowed() const { return borrowed_; }
   TimerId add_timer(TimePoint when, Task task);
   // Ignores a fired or cancelled timer. Clears `id`.

@@ -42,7 +42,8 @@ struct TimeBounds {
   [[nodiscard]] Status not_ended(std::string_view peer) const;
   [[nodiscard]] Status reset_reason(std::string_view peer) const;
 
-  // The process was paused for so long until now: that time does not count towards a stall.
+  // Notes that the process was paused for `pause` until now: that time does not count towards a
+  // stall.
   void excuse(Nanos pause, TimePoint now) { posted_at = std::min(now, posted_at + pause); }
 
   static constexpr int kLooksPerStall = 8;

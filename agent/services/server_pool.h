@@ -91,7 +91,8 @@ class ServerPool {
   [[nodiscard]] bool due(TimePoint now) const;
   // Returns whether the list is so old, or missing, that a call waits for an answer.
   [[nodiscard]] bool old(TimePoint now) const;
-  // Take news of the registry: an event, or none for a while, which confirms the list.
+  // Take news of the registry: a change by another agent; whether all changes up to now were
+  // reported (`complete`), which confirms the list; and a change by this agent itself.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete, TimePoint now);
   void note_change();

@@ -282,7 +282,7 @@ int run_status(const Flags& flags) {
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
   if (!status && status.error().code() == Code::kUnauthenticated) {
-    // It answered: with 401, or with a certificate in the TLS handshake.
+    // The server answered: with 401, or with a certificate in the TLS handshake.
     const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,
                str("nanoctrl runs: ", url, ", pid ", (*running)->pid,

@@ -68,7 +68,7 @@ class Framing {
   // Valid after kRefused, which is final: the start of the next request is unknown.
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] std::string_view message() const { return message_; }
-  // Whether the request is a HEAD request, as far as known.
+  // Returns whether the request is a HEAD request, as far as known.
   [[nodiscard]] bool head() const { return head_; }
 
  private:

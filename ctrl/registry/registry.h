@@ -202,7 +202,7 @@ struct LinkSlice {
   std::optional<std::string> next;
 };
 
-// What a scope uses. RegistryOptions holds the limits of peers and bytes.
+// The resources that a scope uses. RegistryOptions holds the limits of peers and bytes.
 struct ScopeUse {
   std::uint64_t revision = 0;
   std::size_t peers = 0;

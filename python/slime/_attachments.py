@@ -360,7 +360,7 @@ def release(value: Any) -> None:
 
 
 class _Releaser:
-    """The thread that releases sent memory while no call does it on the way."""
+    """The thread that releases sent memory while no call of Slime does so."""
 
     _lock = threading.Lock()
     _thread: Optional[threading.Thread] = None

@@ -18,7 +18,7 @@ class PeerInfo(TypedDict, total=False):
     name: as given to agent.peer(), or as the peer calls itself. address: "host:port"; empty: not
         known yet.
     peer, instance: the name and the id of the connected peer; empty: no connection.
-    provider: "tcp", "shm", "verbs". reason: why this one, and why others were passed over.
+    provider: "tcp", "shm", "verbs". reason: for the choice of provider, and why others were passed over.
     state: "idle", "resolving", "handshaking", "ready", ... error: of the last attempt or connection, or None.
     failures: attempts that failed since the last connection. waiting: operations that wait for a
         connection. connects: connections since the agent started.

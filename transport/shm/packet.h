@@ -105,7 +105,7 @@ Result<WindowReply> decode_window_reply(const Packet& packet);
 }
 
 // ---- local sockets, in the abstract namespace of the network namespace
-// Non-blocking, listening at `name`.
+// Makes a non-blocking socket that listens at `name`.
 Result<UniqueFd> listen_local(const std::string& name);
 // Connects to `name`. Returns an empty UniqueFd if the backlog is full: try again. kUnavailable if the
 // listener is gone, or on another host or in another network namespace; kResourceExhausted if this

@@ -10,7 +10,7 @@
 
 namespace slime::transport::shm {
 
-// What the two sides tell each other through the handshake, 60 bytes.
+// The data that the two sides send each other in the handshake, 60 bytes.
 struct Parameters {
   static constexpr std::uint32_t kVersion = 2;  // 2: regions may be mapped
 
@@ -25,7 +25,8 @@ struct Parameters {
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// What an initiator tells with its offer of shared memory: its host, namespaces and user. 36 bytes.
+// The data that an initiator sends with its offer of shared memory: its host, namespaces and user.
+// 36 bytes.
 struct Hint {
   InstanceId boot;
   std::uint64_t network_namespace = 0;  // namespace of its local sockets; 0: unknown

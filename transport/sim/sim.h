@@ -53,7 +53,7 @@ class SimFabric {
   Result<Pair> connect(SimHost& a, SimHost& b);
 
   // ---- faults
-  // Both ends learn at once; bytes under way are lost.
+  // Breaks the link. Both ends learn of it at once; bytes in flight are lost.
   void break_link(std::uint64_t link);
   // From now on side 0 (a) or 1 (b) of a link gets no events, like a stopped process. Bytes pile up
   // until the link is full.
@@ -63,8 +63,8 @@ class SimFabric {
   void fail_write(std::uint64_t link, int side, std::uint32_t n);
 
   // ---- time
-  // One turn; with nothing due, moves the clock to the next timer. False when there is nothing left to
-  // happen.
+  // Runs one turn; if nothing is due, moves the clock to the next timer. Returns false if nothing
+  // is left to happen.
   bool step();
   // Steps until nothing is left to do or `limit` of simulated time has passed.
   void run_until_idle(Nanos limit = std::chrono::hours(1));

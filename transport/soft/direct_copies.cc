@@ -242,7 +242,8 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
     bytes += copy.length_bytes;
   }
-  // The kernel has not moved a single block yet.
+  // The kernel copies only in release(), so a single block was not copied yet: the caller copies it
+  // alone.
   if (count == 0 || (count == 1 && !holding.mapped()) || holding.release() != Code::kOk) {
     holding.drop();
     return 0;

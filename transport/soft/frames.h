@@ -66,7 +66,7 @@ static_assert(sizeof(FetchBlock) == 24);
 // its limit, each unused field zero. `bytes` has kHeaderBytes.
 Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
 
-// What the two engines tell each other in the handshake.
+// The data that the two engines send each other in the handshake.
 struct Parameters {
   std::uint32_t version = kVersion;
   std::uint32_t slot_bytes = 0;       // the largest message that this side takes

@@ -31,7 +31,8 @@ class CreditBook {
   void woken() { starved_ = false; }
 
   // ---- the peer is starved
-  // The peer may send `limit` messages since the beginning, and has. False: it never had so many.
+  // Notes that the peer was given `limit` credits since the beginning and has used them all.
+  // Returns false if the peer never had so many.
   bool peer_starves(std::uint64_t limit);
   [[nodiscard]] bool peer_starved() const { return peer_starved_; }
   // Returns whether a message would wake the peer: it is starved, and has more credits than it

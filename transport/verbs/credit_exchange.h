@@ -14,7 +14,7 @@ class CreditExchange {
 
   // ---- credits that the peer gives
   // Succeeds if more than `reserve` credits are free. `message_waits`: a message is queued, which
-  // says by itself that this side is starved.
+  // will tell the peer that this side is starved.
   Status need(std::uint64_t reserve, bool message_waits);
   // Returns whether a refused post would pass now.
   bool wanted_are_free(bool message_waits);

@@ -85,7 +85,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
 
  private:
   // ---- posting
-  // Returns why no post is taken, or OK.
+  // Returns OK, or why no post is taken.
   Status refusal() {
     SLIME_CHECK(link_.loop->in_loop());
     return link_.gate.refusal(in_flight());

@@ -8,7 +8,7 @@
 
 namespace slime::transport::verbs {
 
-// What caused an error completion.
+// The cause of an error completion.
 enum class Blame {
   kVictim,  // flushed, because the queue pair had failed before: look for the first error
   kLocal,   // a bug of this side, or memory of this side that is gone

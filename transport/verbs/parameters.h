@@ -19,7 +19,8 @@ struct QueuePairAddress {
   std::uint32_t psn = 0;     // 24 bits: PSN of the first packet that this side sends
 };
 
-// What the two sides tell each other in the handshake: addresses of queue pairs, and limits.
+// The data that the two sides send each other in the handshake: addresses of queue pairs, and
+// limits.
 struct Parameters {
   std::uint32_t slot_bytes = 0;       // the largest message that this side takes
   std::uint32_t initial_credits = 0;  // messages that the peer may send before the first grant
@@ -41,7 +42,8 @@ struct Parameters {
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// What an initiator tells with its offer of verbs: the state and address of its port. 20 bytes.
+// The data that an initiator sends with its offer of verbs: the state and address of its port. 20
+// bytes.
 struct Hint {
   std::uint8_t active = 0;
   std::uint8_t link_layer = 0;  // IBV_LINK_LAYER_*

@@ -76,7 +76,7 @@ class PortState final : public RegionUsers,
   bool post_receives() { return pool_->all_posted() || post_freed(); }
 
   // ---- places for endpoints
-  // Takes a place, with its reserved work requests; kResourceExhausted says what is short.
+  // Takes a place, with its reserved work requests. kResourceExhausted names what is missing.
   Result<Handle> reserve();
   void unreserve(Handle place);
   void attach(Handle place, VerbsEndpoint& endpoint);

@@ -41,7 +41,7 @@ void SideTalk::on_goodbye(const Goodbye& goodbye) {
 
 void SideTalk::on_side_broken(Status reason) noexcept {
   if (!link_.working() || !lost_.ok()) return;
-  if (!goodbye_) {  // messages that the peer sent before it closed still count
+  if (!goodbye_) {  // after a goodbye, the messages that the peer sent before it still count
     lost_ = link_.path.lost(reason);
     lost_at_poll_ = link_.port->polls();
   }
