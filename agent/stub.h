@@ -51,8 +51,8 @@ class RawStub {
   std::variant<Peer, ServiceProxy> at_;
 };
 
-// The client of one service: calls one peer, or any live server. Peer::proxy() returns one, and code
-// made by `slime stubs` uses one. Cheap to copy. Thread: any.
+// The client of one service: calls one peer, or any live server. Peer::proxy() returns one, and
+// code made by `slime stubs` uses one. Cheap to copy. Thread: any.
 class Stub : private RawStub {
  public:
   Stub(std::string service, Peer peer) : RawStub(std::move(service), std::move(peer)) {}

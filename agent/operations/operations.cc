@@ -145,7 +145,7 @@ void OneSidedOperation::forget_regions(Session& session) const {
   for (const RemoteRegion& remote : copies().remotes()) session.forget_region(remote);
 }
 
-// --------------------------------------------------------------------------------------------------- atomics
+// ----------------------------------------------------------------------------------------- atomics
 
 Result<Post> AtomicOperation::bind(Session& session) {
   const Registrations& local = place_.region().registrations;

@@ -8,7 +8,8 @@
 
 namespace slime::agent {
 
-// The parts of an agent that a call of a service uses. A shared pointer to it keeps the agent alive.
+// The parts of an agent that a call of a service uses. A shared pointer to it keeps the agent
+// alive.
 struct CallingAgent {
   OperationStarter& starter;
   Discovery& discovery;

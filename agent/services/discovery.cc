@@ -17,7 +17,7 @@ std::uint64_t random_seed() {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------- lists
+// ------------------------------------------------------------------------------------------- lists
 
 std::shared_ptr<ServerPool> Discovery::servers(const std::string& service) {
   const MutexLock lock(mutex_);
@@ -77,7 +77,7 @@ void Discovery::note_change() {
   for (const auto& servers : all()) servers->note_change();
 }
 
-// ------------------------------------------------------------------------------------------- calls that wait
+// --------------------------------------------------------------------------------- calls that wait
 
 void Discovery::wait(std::shared_ptr<Waiting> call, std::shared_ptr<ServerPool> servers, std::uint64_t answer,
                      TimePoint until) {

@@ -86,7 +86,7 @@ void ProxyCall::finish(Result<Payload> outcome) {
   promise_.complete(std::move(outcome));
 }
 
-// -------------------------------------------------------------------------------------------------- attempts
+// ---------------------------------------------------------------------------------------- attempts
 
 void ProxyCall::go_on() noexcept {
   if (std::exchange(waits_again_, false) && !over()) {
@@ -251,7 +251,7 @@ bool ProxyCall::has_no_method() const {
   return agent_->discovery.knows(current_->name);
 }
 
-// ----------------------------------------------------------------------------------------------- no server
+// --------------------------------------------------------------------------------------- no server
 
 void ProxyCall::none_left() {
   if (must_have_) return finish(last_);

@@ -30,7 +30,7 @@ ServerPool::ServerPool(std::string service, std::uint64_t seed) : service_(std::
   next_ = rng_.below(1u << 16);  // so that not all callers begin with the same server
 }
 
-// -------------------------------------------------------------------------------------------------- choosing
+// ---------------------------------------------------------------------------------------- choosing
 
 std::shared_ptr<PooledServer> ServerPool::pick(const Wish& wish, TimePoint now) {
   const MutexLock lock(mutex_);
@@ -124,7 +124,7 @@ ServerPool::Says ServerPool::says(const PooledServer& server, std::string_view m
   return std::binary_search(methods.begin(), methods.end(), method, std::less<>()) ? Says::kYes : Says::kNo;
 }
 
-// --------------------------------------------------------------------------------------------------- knowing
+// ----------------------------------------------------------------------------------------- knowing
 
 ServerPool::Question ServerPool::want() {
   const MutexLock lock(mutex_);
