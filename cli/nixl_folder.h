@@ -13,9 +13,10 @@ namespace slime::cli {
 // The folder consists of links. NIXL's plugins find their libraries relative to the path by which
 // they are opened, so the folders around the plugins are laid out as in site-packages:
 //
-//   <cache>/slime/nixl/nixl_cu12-1.5.1-<hash>/.nixl_cu12.mesonpy.libs/plugins/libplugin_UCX.so, ..._SLIME.so
-//                                             .nixl_cu12.mesonpy.libs/libserdes.so, ...
-//                                             nixl_cu12.libs, slime_rdma.libs
+//   <cache>/slime/nixl/nixl_cu12-1.5.1-<hash>/
+//     .nixl_cu12.mesonpy.libs/plugins/libplugin_UCX.so, ..._SLIME.so
+//     .nixl_cu12.mesonpy.libs/libserdes.so, ...
+//     nixl_cu12.libs, slime_rdma.libs
 //
 // The hash is over all links, so another NIXL or another plugin gets another folder, and processes
 // that use the earlier folder are not disturbed. A changed file at an old path needs no new folder.
