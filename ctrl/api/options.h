@@ -30,7 +30,8 @@ struct ApiOptions {
   // rebinding).
   bool only_loopback_names = false;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  // Logs the event and wakes the watches of its scope. Called under the engine's lock; may be empty.
+  // Logs the event and wakes the watches of its scope. Called under the engine's lock; may be
+  // empty.
   std::function<void(const ScopedEvent&)> on_event = {};
   // The registry's change logs were reset: watches look again. Called under the engine's lock; may
   // be empty.

@@ -89,7 +89,7 @@ FrontLoop::FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listene
   }
 }
 
-// ---------------------------------------------------------------------------------------------- the loop
+// ---------------------------------------------------------------------------------------- the loop
 
 void FrontLoop::run() {
   // OpenSSL writes without MSG_NOSIGNAL, so block SIGPIPE.
@@ -187,7 +187,7 @@ void FrontLoop::begin_stop() {
   }
 }
 
-// ------------------------------------------------------------------------------------------- one connection
+// ---------------------------------------------------------------------------------- one connection
 
 void FrontLoop::drive(Connection& c, bool queued) {
   turn_ = {.queued = queued};
@@ -403,7 +403,7 @@ void FrontLoop::count_bytes(Connection& c) {
   c.counted = counted;
 }
 
-// ------------------------------------------------------------------------------------- requests and replies
+// ---------------------------------------------------------------------------- requests and replies
 
 bool FrontLoop::dispatch(Connection& c) {
   if (!rates_.take(c.client, now_)) {

@@ -29,8 +29,8 @@ struct FrontGauges {
   std::atomic<std::size_t> refused{0};
 };
 
-// The event loop of a Front: its connections, their deadlines and their parked requests. Thread: the one that
-// calls run().
+// The event loop of a Front: its connections, their deadlines and their parked requests. Thread:
+// the one that calls run().
 class FrontLoop {
  public:
   // All references outlive this. `gauges` is kept up to date for other threads.

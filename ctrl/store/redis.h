@@ -31,8 +31,8 @@ struct Value {
 
 using Arguments = std::vector<std::string_view>;
 
-// One connection. An `interrupt` serves one connection at a time. Thread: one at a time, with SIGPIPE
-// blocked.
+// One connection. An `interrupt` serves one connection at a time. Thread: one at a time, with
+// SIGPIPE blocked.
 class Connection {
  public:
   // Opens a connection that is ready for commands: authenticated, database selected. Every wait,
