@@ -1,4 +1,5 @@
-// Named objects in a cache: put and got one by one and in batches. Works with the Python twin on either side.
+// Named objects in a cache: put and got one by one and in batches. Works with the Python twin on
+// either side.
 //
 //   cache serve                64 MiB of cache in this process; prints its address; ends with Enter
 //   cache use HOST:PORT        uses that, or one of `slime-cache start`

@@ -1,4 +1,5 @@
-// A service and its client, by address, without a registry. Works with the Python twin on either side.
+// A service and its client, by address, without a registry. Works with the Python twin on either
+// side.
 //
 //   call serve                 serves Calc and prints its address; ends with Enter or end of input
 //   call client HOST:PORT      calls it

@@ -2,8 +2,8 @@
 // region.
 //
 //   nanoctrl start --port 4479
-//   named_peers serve  NAME CTRL_URL            e.g. named_peers serve worker:0 http://127.0.0.1:4479
-//   named_peers client NAME CTRL_URL            uses the peer NAME, in any process and on any host
+//   named_peers serve  NAME CTRL_URL   such as: named_peers serve worker:0 http://127.0.0.1:4479
+//   named_peers client NAME CTRL_URL   uses the peer NAME, in any process and on any host
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

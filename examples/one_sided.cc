@@ -1,7 +1,8 @@
 // Bulk transfer between two processes, by address, without a registry.
 //
-//   one_sided serve                 offers 64 MiB and prints its address; ends with Enter or end of input
-//   one_sided fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
+//   one_sided serve            offers 64 MiB, prints its address; ends with Enter or end of input
+//   one_sided fetch HOST:PORT  reads the 64 MiB, writes them back changed, reads them again and
+//                              checks every byte
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // Methods that stream, in either direction and in both. Works with the Python twin on either side.
 //
-//   stream serve                 serves Text and prints its address; ends with Enter or end of input
+//   stream serve                 serves Text, prints its address; ends with Enter or end of input
 //   stream client HOST:PORT      reads, writes, and does both
 #include <cctype>
 #include <cstdlib>

@@ -1,7 +1,8 @@
-// Puts objects into a slime-cache, reads all of them back and compares every byte. Part of scripts/demo.py.
+// Puts objects into a slime-cache, reads all of them back and compares every byte. Part of
+// scripts/demo.py.
 //
-//   demo_cache CACHE_NAME CTRL_URL MEBIBYTES      one line of progress for each quarter; the last line is
-//                                                 "put GB/s get GB/s"
+//   demo_cache CACHE_NAME CTRL_URL MEBIBYTES
+//       Prints one line of progress for each quarter; the last line is "put GB/s get GB/s".
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// One of the two workers of scripts/demo.py; worker.py beside this file is the other, and serves the same.
+// One of the two workers of scripts/demo.py; worker.py beside this file is the other, and serves
+// the same.
 //
 //   demo_worker NAME CTRL_URL      serves Worker and prints "ready"; ends with its stdin
 #include <algorithm>
