@@ -19,10 +19,11 @@
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells
 # what took how long. Checks of the page and the deployment, and that files compile alone, run for
 # what differs from the base (as in tidy.sh), for some minutes. Read from the environment:
-# SLIME_FUZZ_SECONDS for each target (15), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the repetitions in stress tests),
-# SLIME_TEST_PROVIDER (what agents of tests run on: auto), SLIME_TEST_PATIENCE (a factor for bounds
-# that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what an end after a death may take: 5000; an
-# e2e program that runs alone takes 1000), SLIME_LOG_LINES of a failing step (200).
+# SLIME_FUZZ_SECONDS for each target (15), SLIME_SIM_SEEDS, SLIME_TEST_SCALE (percent of the
+# repetitions in stress tests), SLIME_TEST_PROVIDER (what agents of tests run on: auto),
+# SLIME_TEST_PATIENCE (a factor for bounds that only a failure reaches: 3), SLIME_E2E_BOUND_MS (what
+# an end after a death may take: 5000; an e2e program that runs alone takes 1000), SLIME_LOG_LINES
+# of a failing step (200).
 set -uo pipefail
 export SLIME_LOG_LINES=${SLIME_LOG_LINES:-200}
 
