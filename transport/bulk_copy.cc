@@ -50,9 +50,9 @@ __attribute__((target("avx2"))) void stream_lines(std::byte* to, const std::byte
   }
 }
 
-// Measured between pools of 512 MiB, blocks at random places, against memcpy() of glibc 2.36 on a Zen 5:
-// 16 KiB 1.31, 64 KiB 1.21, 1 MiB 1.29. Without asking for the next block's lines 1.17 and 1.15; several
-// pages side by side were slower from 64 KiB on.
+// Measured between pools of 512 MiB, blocks at random places, against memcpy() of glibc 2.36 on a
+// Zen 5: 16 KiB 1.31, 64 KiB 1.21, 1 MiB 1.29. Without asking for the next block's lines 1.17 and
+// 1.15; several pages side by side were slower from 64 KiB on.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, const std::byte* next) {
   static thread_local const std::byte* asked = nullptr;
   if (asked != from) {

@@ -101,7 +101,7 @@ Handshake Handshake::initiator(Config config, PeerIdentity expected) {
 
 Handshake Handshake::acceptor(Config config) { return {Role::kAcceptor, std::move(config)}; }
 
-// -------------------------------------------------------------------------------------------------- bytes in
+// ---------------------------------------------------------------------------------------- bytes in
 
 std::size_t Handshake::wanted() const {
   if (state_ != State::kReading) return 0;
@@ -309,7 +309,7 @@ Status Handshake::check_expected(const PeerIdentity& expected, const PeerIdentit
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------- bytes out
+// --------------------------------------------------------------------------------------- bytes out
 
 void Handshake::sent(std::size_t bytes) {
   SLIME_CHECK(bytes <= output().size());

@@ -29,20 +29,21 @@ namespace slime::transport {
 //          offers, MAC
 //   SETUP  offer, parameters,  ->
 //          MAC
-//                              <-   ACCEPT  name, instance, offer, reason,       or REFUSE  code, text, MAC
-//                                           parameters, MAC
+//                              <-   ACCEPT  name, instance, offer, reason, parameters, MAC
+//                                   or REFUSE  code, text, MAC
 //
-// An offer is a provider that the initiator has, in its order of preference; the acceptor chooses one. SETUP
-// and ACCEPT cross: once AUTH is on its way each side makes what its parameters tell of, queue pairs among
-// it, while the other side does the same. With several offers the initiator sends SETUP along for the one
-// that will most likely be chosen, or waits for ACCEPT; a SETUP of another offer than the chosen one is void,
-// and the right one follows ACCEPT.
+// An offer is a provider that the initiator has, in its order of preference; the acceptor chooses
+// one. SETUP and ACCEPT cross: once AUTH is sent, each side makes what its parameters describe,
+// such as queue pairs, while the other side does the same. With several offers the initiator sends
+// SETUP early for the offer that will most likely be chosen, or waits for ACCEPT. A SETUP for
+// another offer than the chosen one is void, and the right SETUP follows ACCEPT.
 //
-// The acceptor is what strangers can reach, so it says nothing about itself, and makes nothing, before the
-// MAC of AUTH was right. Each MAC is HMAC-SHA256, keyed with the token, over the sender's role, the frames up
-// to AUTH and the frame itself: a message of another handshake (other nonces), or our own sent back to us
-// (other role), never fits. In place of a token there may be several keys, as while one follows another: the
-// initiator proves itself with its first, the acceptor takes any of its own, and the rest is under that one.
+// Any stranger can reach the acceptor, so it says nothing about itself, and makes nothing, before
+// it has checked the MAC of AUTH. Each MAC is HMAC-SHA256, keyed with the token, over the sender's
+// role, the frames up to AUTH and the frame itself. So a message of another handshake (other
+// nonces), or a message of ours that is sent back (other role), never fits. Instead of a token
+// there may be several keys, such as during a change of keys: the initiator proves its first key,
+// the acceptor accepts any of its own, and that key is used for all later MACs.
 
 using HandshakeNonce = std::array<std::byte, 32>;
 
@@ -63,8 +64,8 @@ struct HandshakeOpening {
 };
 static_assert(sizeof(HandshakeOpening) == 56);
 
-// One side of one handshake as a state machine: bytes in, bytes out; no I/O, no clock, no randomness of its
-// own. The acceptor also answers the liveness probe. Thread: one.
+// One side of one handshake as a state machine: bytes in, bytes out; no I/O, no clock, no
+// randomness of its own. The acceptor also answers the liveness probe. Thread: one.
 class Handshake {
  public:
   enum class State {

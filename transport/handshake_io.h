@@ -9,16 +9,16 @@
 
 namespace slime::transport {
 
-// Runs one Handshake over one connected, non-blocking socket until it is over. Reads exactly the handshake's
-// bytes, so what the peer sends behind them stays in the socket. Thread: the loop. Destroying it closes the
-// socket and ends everything without a call.
+// Runs one Handshake over one connected, non-blocking socket until it is over. Reads exactly the
+// handshake's bytes, so what the peer sends behind them stays in the socket. Thread: the loop.
+// Destroying it closes the socket and ends everything without a call.
 class HandshakeIo final : private FdHandler {
  public:
   // Called in kDeciding, inside an event, when all earlier output has been handed to the kernel.
   // Answers the handshake now, or arranges a later answer through answered().
   using Decide = UniqueFunction<void(Handshake&)>;
-  // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be taken), else
-  // why not. May destroy the HandshakeIo.
+  // Called once, last: OK when the handshake is done and its bytes are sent (the socket may be
+  // taken), else why not. May destroy the HandshakeIo.
   using Finish = UniqueFunction<void(Status)>;
 
   HandshakeIo(Loop& loop, UniqueFd socket, Handshake handshake, Decide decide, Finish finish);

@@ -12,11 +12,12 @@ namespace slime::transport {
 
 enum class HandshakeRole : std::uint8_t { kInitiator, kAcceptor };
 
-// One end of one handshake as its proofs see it. A proof is HMAC-SHA256, keyed with the token or a key, over
-// the label of the sender's role, the shared frames and the proved frame. Shared are HELLO, CHALLENGE and
-// AUTH, as far as they went; for what follows the handshake SETUP and ACCEPT too. So a frame of another
-// handshake never fits (other nonces), nor a frame of ours that is sent back to us (other role), nor a later
-// proof that is passed on from another connection (other ends, which SETUP and ACCEPT tell).
+// One end of one handshake as its proofs see it. A proof is HMAC-SHA256, keyed with the token or a
+// key, over the label of the sender's role, the shared frames and the proved frame. Shared are
+// HELLO, CHALLENGE and AUTH, as far as they went; for what follows the handshake SETUP and ACCEPT
+// too. So a frame of another handshake never fits (other nonces), nor a frame of ours that is sent
+// back to us (other role), nor a later proof that is passed on from another connection (other ends,
+// which SETUP and ACCEPT tell).
 class HandshakeProofs {
  public:
   explicit HandshakeProofs(HandshakeRole self) : self_(self) {}

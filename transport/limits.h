@@ -299,12 +299,14 @@ inline constexpr std::uint32_t kGatherParts = 8;
 inline constexpr std::uint32_t kPortWorkRequests = 24 * 1024;
 inline constexpr std::uint32_t kReservedWorkRequests = 32;
 inline constexpr std::uint32_t kMaxPortEndpoints = 4096;
-// Send buffers of a port, for messages that do not go inline: 1,024 x 8 KiB at most, made as they are used.
+// Send buffers of a port, for messages that do not go inline: 1,024 x 8 KiB at most, made as they
+// are used.
 inline constexpr std::uint32_t kSendBuffers = 1024;
 // Most completions of one poll, and most polls in one turn of the loop.
 inline constexpr int kPollBatch = 32;
 inline constexpr int kPollsPerTurn = 8;
-// Polls with completions that may pass before slots are posted again and sent messages are completed.
+// Polls with completions that may pass before slots are posted again and sent messages are
+// completed.
 inline constexpr int kPatientPolls = 16;
 // A device that refuses receives is asked again after this long.
 inline constexpr Nanos kReceiveRetry = std::chrono::milliseconds(10);

@@ -34,7 +34,7 @@ Loop::~Loop() {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- driving
+// ----------------------------------------------------------------------------------------- driving
 
 bool Loop::nobody_else_drives() const {
   const std::thread::id driver = driver_.load(std::memory_order_acquire);
@@ -140,8 +140,8 @@ bool Loop::look() {
   return true;
 }
 
-// Waits until the driver leaves, or until `until`: another thread may drive by then. If the loop has a
-// thread, waits for the whole time, because no event tells that the awaited work is done.
+// Waits until the driver leaves, or until `until`: another thread may drive by then. If the loop
+// has a thread, waits for the whole time, because no event tells that the awaited work is done.
 void Loop::wait_for_drive(TimePoint until, bool threaded) {
   drive_queue_.wait(until,
                     [&] { return threaded || driver_.load(std::memory_order_seq_cst) != std::thread::id{}; });
@@ -173,7 +173,7 @@ void Loop::stop() {
   has_thread_.store(false, std::memory_order_release);
 }
 
-// ---------------------------------------------------------------------------------------------------- a turn
+// ------------------------------------------------------------------------------------------ a turn
 
 // Runs what is due. If nothing is, waits until `block_until` (steady clock; zero: does not wait).
 bool Loop::turn(TimePoint block_until) {
@@ -260,7 +260,7 @@ bool Loop::wait_fds(TimePoint block_until) {
   return fds_.dispatch(ready, wake_);
 }
 
-// ----------------------------------------------------------------------------- timers, descriptors, pollers
+// -------------------------------------------------------------------- timers, descriptors, pollers
 
 TimerId Loop::add_timer(TimePoint when, Task task) {
   SLIME_CHECK(in_loop());

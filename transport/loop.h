@@ -41,8 +41,8 @@ struct LoopOptions {
 // The progress of one thread: polls descriptors and pollers, fires timers, runs posted functions.
 // Objects made on a loop belong to it, and only the thread that drives the loop touches them: after
 // start_thread() the loop's own thread, or, while that sleeps, a caller inside wait() or with a
-// Borrowed; without a thread the one caller inside poll(), wait_until() or run(). Lifetime: outlives
-// everything that was made on it.
+// Borrowed; without a thread the one caller inside poll(), wait_until() or run(). Lifetime:
+// outlives everything that was made on it.
 class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
   static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
@@ -54,11 +54,12 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Runs `task` now if the calling thread drives the loop, or may drive it (the loop has no thread,
   // and no caller drives it); else posts it.
   void dispatch(Task task);
-  // Runs fn() on the loop and returns its value. Call from the loop's own callbacks only if in_loop().
+  // Runs fn() on the loop and returns its value. Call from the loop's own callbacks only if
+  // in_loop().
   template <class F>
   auto run(F fn) -> decltype(fn());
-  // Returns true on the thread that drives the loop, and on every thread while the loop has no thread
-  // and no driver.
+  // Returns true on the thread that drives the loop, and on every thread while the loop has no
+  // thread and no driver.
   [[nodiscard]] bool in_loop() const { return driven_ == this || nobody_else_drives(); }
   // Returns true only inside the loop's own callbacks, where nothing may wait for the loop.
   [[nodiscard]] bool drives() const {
@@ -71,8 +72,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
   // Drives the loop until `done()` or the deadline; waits while another thread drives it.
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
-  // Like wait_until() if the loop has no thread. Else drives the loop while its thread sleeps, for as
-  // long as spinning pays, and then calls `sleep`. Callbacks run in the caller meanwhile.
+  // Like wait_until() if the loop has no thread. Else drives the loop while its thread sleeps, for
+  // as long as spinning pays, and then calls `sleep`. Callbacks run in the caller meanwhile.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
   // Lets the caller drive the loop for one short task, if the loop's thread sleeps or the loop has
   // none. Polls nothing, so only callbacks of work that the task has begun run. False while another
@@ -96,13 +97,13 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Ends the thread after running what was posted so far. Not from the loop. Idempotent.
   void stop();
   [[nodiscard]] const Clock& clock() const { return *options_.clock; }
-  // Returns the clock's time. On the loop, reads the clock once for each round of callbacks, which are
-  // short.
+  // Returns the clock's time. On the loop, reads the clock once for each round of callbacks, which
+  // are short.
   [[nodiscard]] TimePoint now() const;
 
   // Drives a loop without a thread for one turn: runs what is due; if there is nothing, waits up to
-  // `budget` for something. Returns whether anything ran; false at once if another thread drives the
-  // loop.
+  // `budget` for something. Returns whether anything ran; false at once if another thread drives
+  // the loop.
   bool poll(Nanos budget);
 
   // ---- on the loop ----

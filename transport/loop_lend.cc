@@ -6,10 +6,11 @@
 #include "base/check.h"
 #include "transport/loop.h"
 
-// How callers drive a loop that has a thread, while that thread sleeps. The thread holds the drive as
-// long as it has work, and for as long as it spins after that. Then it arms the pollers, lends the
-// drive and blocks. A caller that takes the drive must leave the loop as the thread believes it to be:
-// armed, and with nothing to do before the thread wakes by itself. Else the caller wakes the thread.
+// How callers drive a loop that has a thread, while that thread sleeps. The thread holds the drive
+// as long as it has work, and for as long as it spins after that. Then it arms the pollers, lends
+// the drive and blocks. A caller that takes the drive must leave the loop as the thread believes it
+// to be: armed, and with nothing to do before the thread wakes by itself. Else the caller wakes the
+// thread.
 namespace slime::transport {
 
 void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
@@ -33,8 +34,8 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
-// Drives for as long as spinning pays: a reply that comes soon then wakes no thread. One caller at a
-// time does this; while several wait, the thread serves them all.
+// Drives for as long as spinning pays: a reply that comes soon then wakes no thread. One caller at
+// a time does this; while several wait, the thread serves them all.
 void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
   const auto crowded = [this] { return waiting_.load(std::memory_order_relaxed) > 1; };
@@ -100,8 +101,8 @@ void Loop::run_last() {
   for (int i = 0; deferrals_.urgent() && !left_ && i < limits::kLoopLastTurns; ++i) deferrals_.run();
 }
 
-// Ends a caller's drive. Wakes the thread if the caller leaves work that the sleeping thread does not
-// know of.
+// Ends a caller's drive. Wakes the thread if the caller leaves work that the sleeping thread does
+// not know of.
 void Loop::end_drive() {
   if (!bed_.hears_fds()) bed_.hear_fds(true);
   const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
@@ -125,8 +126,8 @@ void Loop::sleep_lent(int timeout_ms) {
     bed_.sleep(timeout_ms);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
-    // The bed may have taken its one event of the descriptors. Then this thread tries again until it
-    // drives, or until the driver has made the bed wait for descriptors again.
+    // The bed may have taken its one event of the descriptors. Then this thread tries again until
+    // it drives, or until the driver has made the bed wait for descriptors again.
     do {
       if (try_drive()) {
         by_thread_ = true;
@@ -137,8 +138,8 @@ void Loop::sleep_lent(int timeout_ms) {
   }
 }
 
-// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive then,
-// and the wake-up stays readable, so the thread waits for a moment before it tries again.
+// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive
+// then, and the wake-up stays readable, so the thread waits for a moment before it tries again.
 void Loop::nap() const {
   if (wake_.wait(options_.nap)) std::this_thread::sleep_for(limits::kLoopNap);
 }

@@ -11,9 +11,9 @@
 namespace slime::transport {
 namespace {
 
-// Looks up HMAC and SHA-256 once. HMAC() of OpenSSL 3 does that in each call and takes locks for it. A child
-// of fork() would inherit such a lock in locked state if another thread held it. A copy of this context takes
-// no lock.
+// Looks up HMAC and SHA-256 once. HMAC() of OpenSSL 3 does that in each call and takes locks for
+// it. A child of fork() would inherit such a lock in locked state if another thread held it. A copy
+// of this context takes no lock.
 EVP_MAC_CTX* looked_up() {
   static EVP_MAC_CTX* const kContext = [] {
     EVP_MAC* const mac = ::EVP_MAC_fetch(nullptr, "HMAC", nullptr);

@@ -10,8 +10,8 @@ namespace slime::transport {
 
 using HandshakeMac = std::array<std::byte, 32>;
 
-// HMAC-SHA256. Takes no lock, so a child of fork() can call it whatever its parent's threads were doing.
-// Thread: any.
+// HMAC-SHA256. Takes no lock, so a child of fork() can call it whatever its parent's threads were
+// doing. Thread: any.
 HandshakeMac hmac_sha256(const Secret& key, Bytes text);
 
 }  // namespace slime::transport

@@ -18,7 +18,8 @@ namespace slime::transport {
 
 class RegionUses;
 
-// What peers may do with a region. Its owner may always use it as the local side of its own operations.
+// What peers may do with a region. Its owner may always use it as the local side of its own
+// operations.
 enum class Rights : std::uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kReadWrite = 3 };
 inline bool allows(Rights have, Rights need) {
   return (static_cast<std::uint8_t>(have) & static_cast<std::uint8_t>(need)) ==
@@ -101,8 +102,8 @@ class RemoteRegion {
 // address space.
 Status check_range(const void* data, std::size_t bytes);
 
-// A region of memory that is registered with one device. Owns the registration; owns the memory only
-// if Device::allocate made it. Movable, but not while a posted operation names it. Thread: any; one
+// One registration of memory with a device. Owns the registration; owns the memory only if
+// Device::allocate made it. Movable, but not while a posted operation names it. Thread: any; one
 // object from one thread at a time.
 class DeviceRegion {
  public:
@@ -144,10 +145,11 @@ class DeviceRegion {
     if (impl_) impl_->close(limits::kCloseBound).ignore();
   }
 
-  // Ends the registration. Once it returns, no byte of any peer lands in the memory or is read from it,
-  // whatever the status. New uses are refused at once; operations that use it are waited for up to `bound`,
-  // then the endpoints that still use it are reset and kDeadlineExceeded says so. Idempotent. May be called
-  // on the loop, where nothing can be waited for: uses under way then reset their endpoints at once.
+  // Ends the registration. Once it returns, no byte of any peer lands in the memory or is read from
+  // it, whatever the status. New uses are refused at once; operations that use it are waited for up
+  // to `bound`, then the endpoints that still use it are reset and kDeadlineExceeded says so.
+  // Idempotent. May be called on the loop, where nothing can be waited for: uses under way then
+  // reset their endpoints at once.
   Status close(Nanos bound = limits::kCloseBound) { return impl_ ? impl_->close(bound) : Status(); }
 
   [[nodiscard]] bool valid() const { return impl_ != nullptr; }

@@ -6,9 +6,9 @@
 
 namespace slime::transport {
 
-// One posted request; a whole batch is one. Owned by the caller, never moved while posted, completed exactly
-// once on the endpoint's loop, also when the endpoint closes or the peer dies. After complete() it may be
-// posted again, or be destroyed from inside complete().
+// One posted request; a whole batch is one. Owned by the caller, never moved while posted,
+// completed exactly once on the endpoint's loop, also when the endpoint closes or the peer dies.
+// After complete() it may be posted again, or be destroyed from inside complete().
 class Operation {
  public:
   Operation(const Operation&) = delete;

@@ -9,8 +9,8 @@
 
 namespace slime::transport {
 
-// Page-aligned zeroed memory in a memfd that can neither shrink nor grow. Movable; empty when default made.
-// Thread: one at a time.
+// Page-aligned zeroed memory in a memfd that can neither shrink nor grow. Movable; empty when
+// default made. Thread: one at a time.
 class OwnedMemory {
  public:
   OwnedMemory() = default;

@@ -49,10 +49,10 @@ class ReceiveSlot final : public Message::Slot {
   ReceivePool* pool_ = nullptr;
 };
 
-// The receive slots that the endpoints of one port share. Invariant: what all accounts together have reserved
-// never exceeds the slots, so a message that had a credit always finds one. An account reserves at least the
-// floor while its endpoint lives. Outlives its port while messages are held. Thread: the loop, but for
-// release().
+// The receive slots that the endpoints of one port share. Invariant: what all accounts together
+// have reserved never exceeds the slots, so a message that had a credit always finds one. An
+// account reserves at least the floor while its endpoint lives. Outlives its port while messages
+// are held. Thread: the loop, but for release().
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // `floor`: the slots that each account keeps.

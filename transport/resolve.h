@@ -22,9 +22,9 @@ class Lookup {
   virtual ~Lookup() = default;
 };
 
-// Looks up host names on threads of its own, at most limits::kResolverThreads, which end when there is
-// nothing to do. getaddrinfo() cannot be interrupted: a question that is withdrawn while its thread is in
-// there costs that thread until it returns, and nothing else. Thread: any.
+// Looks up host names on threads of its own, at most limits::kResolverThreads, which end when there
+// is nothing to do. getaddrinfo() cannot be interrupted: a question that is withdrawn while its
+// thread is in there costs that thread until it returns, and nothing else. Thread: any.
 class Resolver {
  public:
   using Function = std::function<Result<Addresses>(const Address&)>;

@@ -15,8 +15,8 @@ namespace slime::transport {
 // The bound that a one-sided operation has passed.
 enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 
-// When a posted one-sided operation ends although its transfer is not over. `progress` is when its connection
-// last moved bytes of one-sided operations.
+// When a posted one-sided operation ends although its transfer is not over. `progress` is when its
+// connection last moved bytes of one-sided operations.
 struct TimeBounds {
   static TimeBounds of(const Operation& operation, TimePoint now);
 
@@ -59,8 +59,8 @@ inline TimePoint message_deadline(const Operation& operation, TimePoint now) {
   return operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
 }
 
-// How long this process or its machine was paused, if a timer that was due at `due` fires `now`. Zero: a
-// delay that a busy machine explains.
+// How long this process or its machine was paused, if a timer that was due at `due` fires `now`.
+// Zero: a delay that a busy machine explains.
 inline Nanos pause_before(TimePoint now, TimePoint due) {
   const Nanos late = now - due;
   return late < std::chrono::milliseconds(100) ? Nanos::zero() : late;

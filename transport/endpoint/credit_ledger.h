@@ -51,8 +51,8 @@ class SendCredits {
   void note_send(TimePoint now) { last_send_ = now; }
   // Returns when spare credits go back.
   [[nodiscard]] TimePoint idle_at() const { return last_send_ + limits::kCreditIdle; }
-  // Counts spare credits as used and returns how many go back to the peer. 0 before idle_at(), which
-  // then bounds `next`.
+  // Counts spare credits as used and returns how many go back to the peer. 0 before idle_at(),
+  // which then bounds `next`.
   std::uint64_t return_idle(TimePoint now, TimePoint& next);
 
  private:
@@ -99,8 +99,8 @@ class ReceiveCredits {
   bool take_returned(std::uint64_t count);
   // Doubles the peer's target, up to max_credits, because the peer was starved.
   void grow() { target_ = std::min(pool_.options().max_credits, target_ * 2); }
-  // Promises credits up to the target besides the held ones, at most max_credits in all, while slots
-  // are free.
+  // Promises credits up to the target besides the held ones, at most max_credits in all, while
+  // slots are free.
   void top_up();
 
   // Keeps the credit of the notification that the receiver handles now.

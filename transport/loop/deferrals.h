@@ -7,7 +7,8 @@
 
 namespace slime::transport {
 
-// Work that a loop runs once in its next turn, without the lock and the allocation of a posted task.
+// Work that a loop runs once in its next turn, without the lock and the allocation of a posted
+// task.
 class Deferred {
  public:
   virtual void run_deferred() noexcept = 0;
@@ -35,8 +36,8 @@ class Deferrals {
     for (auto* list : {&waiting_, &running_})
       std::replace(list->begin(), list->end(), &deferred, static_cast<Deferred*>(nullptr));
   }
-  // Runs all work that waits, in order; work that it adds runs in the next call. Returns whether any
-  // waited.
+  // Runs all work that waits, in order; work that it adds runs in the next call. Returns whether
+  // any waited.
   bool run() {
     urgent_ = false;
     if (waiting_.empty()) return false;

@@ -17,8 +17,8 @@ class DriveQueue {
     const MutexLock lock(mutex_);
     free_.notify_all();
   }
-  // Waits until notify() or `until`; not at all if `taken()` is false. `taken()` loads the value that
-  // is stored before notify(), with std::memory_order_seq_cst. May return early.
+  // Waits until notify() or `until`; not at all if `taken()` is false. `taken()` loads the value
+  // that is stored before notify(), with std::memory_order_seq_cst. May return early.
   template <class Taken>
   void wait(TimePoint until, const Taken& taken) {
     const MutexLock lock(mutex_);

@@ -15,8 +15,8 @@ struct TimerId {
   explicit operator bool() const { return sequence != 0; }
 };
 
-// The timers of one loop. Each runs its task once. Timers of the same time run in the order in which
-// they were added. Thread: the driver's.
+// The timers of one loop. Each runs its task once. Timers of the same time run in the order in
+// which they were added. Thread: the driver's.
 class Timers {
  public:
   TimerId add(TimePoint when, Task task);

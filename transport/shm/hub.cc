@@ -17,7 +17,7 @@ Hub::Visitor::~Visitor() {
   if (watched) hub.loop_.unwatch(socket.get());
 }
 
-// ---------------------------------------------------------------------------------------------- opening, end
+// ------------------------------------------------------------------------------------ opening, end
 
 Result<std::shared_ptr<Hub>> Hub::create(Loop& loop, Options options) {
   std::shared_ptr<Hub> hub(new Hub(loop, options));
@@ -55,7 +55,7 @@ Hub::~Hub() {
   loop_.unwatch(listening_.get());
 }
 
-// ------------------------------------------------------------------------------------------------- attaching
+// --------------------------------------------------------------------------------------- attaching
 
 Parameters Hub::expect() {
   Parameters out;
@@ -138,7 +138,7 @@ void Hub::on_packet(Visitor& visitor) {
   wire->on_attach(std::move(socket), std::move(*packet));
 }
 
-// ----------------------------------------------------------------------------------------------------- wires
+// ------------------------------------------------------------------------------------------- wires
 
 Result<std::uint32_t> Hub::add(ShmWire& wire) {
   std::uint32_t number = 0;

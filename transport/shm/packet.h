@@ -107,9 +107,9 @@ Result<WindowReply> decode_window_reply(const Packet& packet);
 // ---- local sockets, in the abstract namespace of the network namespace
 // Makes a non-blocking socket that listens at `name`.
 Result<UniqueFd> listen_local(const std::string& name);
-// Connects to `name`. Returns an empty UniqueFd if the backlog is full: try again. kUnavailable if the
-// listener is gone, or on another host or in another network namespace; kResourceExhausted if this
-// process has no descriptor left.
+// Connects to `name`. Returns an empty UniqueFd if the backlog is full: try again. kUnavailable if
+// the listener is gone, or on another host or in another network namespace; kResourceExhausted if
+// this process has no descriptor left.
 Result<UniqueFd> connect_local(const std::string& name);
 Status send_packet(int socket, Bytes bytes, std::span<const int> descriptors);
 // Sends the acceptor's refusal of an attach attempt. Ignores a failed send.

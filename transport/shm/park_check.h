@@ -12,8 +12,8 @@ class ParkCheck {
  public:
   enum class Next { kNow, kLater, kPlanned };
 
-  // Returns when the check for a write is due; kPlanned: a later check is planned already. `looking`:
-  // the write is inside of a look; `looks`: how many looks have begun, never 0.
+  // Returns when the check for a write is due; kPlanned: a later check is planned already.
+  // `looking`: the write is inside of a look; `looks`: how many looks have begun, never 0.
   Next after_write(bool looking, std::uint64_t looks) {
     if (planned_) return Next::kPlanned;
     planned_ = looking || checked_in_ == looks;

@@ -40,7 +40,7 @@ std::atomic_ref<std::uint64_t> word_at(const RingMemory& memory, std::uint64_t p
 
 }  // namespace
 
-// --------------------------------------------------------------------------------------------------- writing
+// ----------------------------------------------------------------------------------------- writing
 
 std::atomic_ref<std::uint64_t> RingWriter::word(std::uint64_t place) const { return word_at(memory_, place); }
 
@@ -142,7 +142,7 @@ bool RingWriter::trim() {
   return ::madvise(memory_.data, memory_.bytes, MADV_REMOVE) == 0;
 }
 
-// --------------------------------------------------------------------------------------------------- reading
+// ----------------------------------------------------------------------------------------- reading
 
 std::atomic_ref<std::uint64_t> RingReader::word() const { return word_at(memory_, head_); }
 

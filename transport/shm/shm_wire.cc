@@ -101,7 +101,7 @@ void ShmWire::break_later(Status reason) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------- attaching
+// --------------------------------------------------------------------------------------- attaching
 
 Status ShmWire::bring(const Parameters& theirs) {
   peer_socket_ = local_socket_name(theirs.socket_name);
@@ -222,7 +222,7 @@ void ShmWire::on_attached() {
   hub_->watch(*this);
 }
 
-// ----------------------------------------------------------------------------------------- the peer's memory
+// ------------------------------------------------------------------------------- the peer's memory
 
 void ShmWire::use_windows() {
   attachment_->socket = std::move(local_);
@@ -301,7 +301,7 @@ void ShmWire::on_socket(std::uint32_t) {
   hub_->watch(*this);
 }
 
-// ----------------------------------------------------------------------------------------------------- bytes
+// ------------------------------------------------------------------------------------------- bytes
 
 Result<std::size_t> ShmWire::write(std::span<const iovec> parts) {
   if (!attached_ || gone_ || ended_) return std::size_t{0};
@@ -358,7 +358,7 @@ void ShmWire::want_write(bool wanted) {
   if (wanted && attached_ && !ended_) hub_->watch(*this);
 }
 
-// --------------------------------------------------------------------------------------------------- looking
+// ----------------------------------------------------------------------------------------- looking
 
 bool ShmWire::look() {
   if (!attached_ || ended_) return false;

@@ -17,7 +17,8 @@ namespace slime::transport::sim {
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  // Each piece of a stream arrives after a delay drawn from here; pieces of one direction keep their order.
+  // Each piece of a stream arrives after a delay drawn from here; pieces of one direction keep
+  // their order.
   Nanos min_delay = std::chrono::microseconds(1);
   Nanos max_delay = std::chrono::microseconds(50);
   std::uint32_t capacity_bytes = 128 * 1024;  // of one direction; a full one refuses, as a socket buffer does
@@ -28,8 +29,9 @@ struct SimOptions {
 class SimWire;
 class SimHost;
 
-// Simulated processes, links between them, and the time that passes: everything on one loop, one manual clock
-// and one seed, so that a run repeats exactly. The engine on top is the one that tcp uses. Thread: one.
+// Simulated processes, links between them, and the time that passes: everything on one loop, one
+// manual clock and one seed, so that a run repeats exactly. The engine on top is the one that tcp
+// uses. Thread: one.
 class SimFabric {
  public:
   explicit SimFabric(SimOptions options = {});

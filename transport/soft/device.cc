@@ -50,7 +50,7 @@ std::vector<std::shared_ptr<PortState>> DeviceState::ports() {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------- regions
+// ----------------------------------------------------------------------------------------- regions
 
 SoftRegion::SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> registration,
                        Handle id, OwnedMemory owned)
@@ -118,7 +118,7 @@ bool SoftRegion::take_back(TimePoint by) {
   return false;
 }
 
-// -------------------------------------------------------------------------------------------------- device
+// ------------------------------------------------------------------------------------------ device
 
 Result<DeviceRegion> SoftDevice::register_memory(void* data, std::size_t bytes, Rights rights,
                                                  MemoryKind kind, Use use) {

@@ -47,7 +47,7 @@ std::string SoftEndpoint::describe() const {
 
 std::uint64_t SoftEndpoint::credits() const { return link_.gate.messages(in_flight()); }
 
-// --------------------------------------------------------------------------------------------------- posting
+// ----------------------------------------------------------------------------------------- posting
 
 // Succeeds if more than `reserve` credits are free.
 Status SoftEndpoint::need_credit(std::uint64_t reserve) {
@@ -154,7 +154,7 @@ void SoftEndpoint::release_credits(std::uint32_t count) {
   link_.top_up();
 }
 
-// ----------------------------------------------------------------------------------------------------- turns
+// ------------------------------------------------------------------------------------------- turns
 
 // Called by the port, never inside a callback.
 void SoftEndpoint::run() {
@@ -286,7 +286,7 @@ void SoftEndpoint::tell_waiting() {
   if (waiting != waiting_) link_.wire->set_waiting(waiting_ = waiting);
 }
 
-// ------------------------------------------------------------------------------------------------------ time
+// -------------------------------------------------------------------------------------------- time
 
 void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
   if (!link_.working()) return link_.schedule_turn();  // looks whether the peer has left
@@ -333,7 +333,7 @@ bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
   return true;
 }
 
-// --------------------------------------------------------------------------------------------------- the end
+// ----------------------------------------------------------------------------------------- the end
 
 void SoftEndpoint::close(Nanos bound) {
   SLIME_CHECK(link_.loop->in_loop());

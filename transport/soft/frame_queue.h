@@ -63,8 +63,8 @@ class FrameQueue {
   void room_again() { wire_full_ = false; }
   // Asks the wire to report room, if it is full.
   void ask_for_room();
-  // Returns true if the answer at the head of its queue was cut: the region of one of its frames was
-  // revoked, and zeros went instead.
+  // Returns true if the answer at the head of its queue was cut: the region of one of its frames
+  // was revoked, and zeros went instead.
   bool take_cut_answer() { return std::exchange(cut_answer_, false); }
 
   // Returns memory for the bytes of a message.

@@ -19,7 +19,7 @@ FrameReceiver::FrameReceiver(Link& link, const Parts& parts)
       parts_(parts),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(limits::kReceiveBufferBytes)) {}
 
-// -------------------------------------------------------------------------------------------- the wire
+// ---------------------------------------------------------------------------------------- the wire
 
 Status FrameReceiver::receive() {
   std::size_t moved = read_in_place();
@@ -112,7 +112,7 @@ Pin FrameReceiver::pin_payload() {
   return pin;
 }
 
-// ---------------------------------------------------------------------------------------------- frames
+// ------------------------------------------------------------------------------------------ frames
 
 // Parses frames at the front of `input`, until this many bytes of fetches are handled and whole
 // writes wait to be read.
@@ -208,7 +208,7 @@ void FrameReceiver::end_payload() {
   parts_.incoming.end_bytes(frame_);
 }
 
-// --------------------------------------------------------------------- messages, notifications, credits
+// ---------------------------------------------------------------- messages, notifications, credits
 
 void FrameReceiver::begin_message(const FrameHeader& header) {
   if ((header.value != 0 && !on_grant(header.value)) || !use_credit(header)) return;

@@ -10,8 +10,8 @@
 
 namespace slime::transport::soft {
 
-// The stream of the software engine, byte by byte in transport/README.md. Append only: a number keeps its
-// meaning for ever.
+// The stream of the software engine, byte by byte in transport/README.md. Append only: a number
+// keeps its meaning for ever.
 enum class FrameType : std::uint8_t {
   kMessage = 1,       // payload: the message
   kCredit = 2,        // value: messages that the peer may have sent since the beginning

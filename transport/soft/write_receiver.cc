@@ -65,7 +65,7 @@ Code WriteReceiver::end_with_imm(const FrameHeader& header) {
   return code;
 }
 
-// -------------------------------------------------------------------------------------------- fetches
+// ----------------------------------------------------------------------------------------- fetches
 
 void WriteReceiver::begin_fetch(const FrameHeader& header, Payload& payload) {
   if (link_.memory == nullptr || !link_.memory->fetches())
@@ -154,7 +154,7 @@ Code WriteReceiver::fetch(const FrameHeader& write, std::span<const FetchBlock> 
   return code_of(how);
 }
 
-// ----------------------------------------------------------------------------------------------- acks
+// -------------------------------------------------------------------------------------------- acks
 
 void WriteReceiver::queue_ack(std::uint64_t operation, Code code, bool patient) {
   if (acks_.size() >= limits::kMaxOperations)

@@ -107,7 +107,7 @@ void TcpWire::start(WireHandler& handler) {
   watched_events_ = kAlways;
 }
 
-// ----------------------------------------------------------------------------------------------------- bytes
+// ------------------------------------------------------------------------------------------- bytes
 
 Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
   const msghdr message = message_of(parts);
@@ -219,7 +219,7 @@ void TcpWire::break_with(Status reason) {
   handler_->on_broken(std::move(reason));
 }
 
-// --------------------------------------------------------------------------------------------- a silent peer
+// ----------------------------------------------------------------------------------- a silent peer
 
 void TcpWire::set_waiting(bool waiting) {
   waiting_ = waiting;

@@ -15,7 +15,8 @@ namespace slime::transport::tcp {
 // to an engine that has nothing to read. Thread: the loop.
 class TcpWire final : public Wire, private FdHandler {
  public:
-  // `socket` is connected and non-blocking. While work waits, a peer may be unreachable for `outage`.
+  // `socket` is connected and non-blocking. While work waits, a peer may be unreachable for
+  // `outage`.
   static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket, Nanos outage);
   ~TcpWire() override;
 
