@@ -42,8 +42,8 @@ struct Latency {
   }
 };
 
-// Simulated agents of a nanoctrl in this thread: each registers, sends heartbeats on a schedule of its own,
-// and has its own connection, kept or new for each request. Thread: one.
+// Simulated agents of a nanoctrl in this thread: each registers, sends heartbeats on a schedule of
+// its own, and has its own connection, kept or new for each request. Thread: one.
 class CtrlLoad {
  public:
   // Latencies cover the requests that are due between the times of count_between(); errors, losses
