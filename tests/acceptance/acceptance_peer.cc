@@ -1,11 +1,13 @@
 // One side of a large transfer, in a process of its own that says what it cost.
 //
-//   acceptance_peer serve PROVIDER                      prints READY and its address, ends with its stdin
-//   acceptance_peer stream PROVIDER ADDRESS MIB         reads a stream of so many messages of 1 MiB, slowly
-//   acceptance_peer attachment PROVIDER ADDRESS MIB     has an attachment of that size sent back, into its
-//                                                       own memory
+//   acceptance_peer serve PROVIDER
+//       Prints READY and its address, ends with its stdin.
+//   acceptance_peer stream PROVIDER ADDRESS MIB
+//       Reads a stream of MIB messages of 1 MiB, slowly.
+//   acceptance_peer attachment PROVIDER ADDRESS MIB
+//       Has an attachment of MIB MiB sent back into its own memory.
 //
-// The last two print a line of JSON with what they measured, or ERROR and what went wrong.
+// The last two print their measurements as a line of JSON, or ERROR and the reason.
 #include <malloc.h>
 
 #include <atomic>
@@ -191,8 +193,9 @@ int run(int argc, char** argv) {
 }  // namespace slime
 
 int main(int argc, char** argv) {
-  // Large blocks go back to the kernel as soon as they are freed: what is measured is what is in use, not
-  // what malloc keeps. Left to itself it takes them from arenas of the threads once the first one was freed.
+  // Large blocks go back to the kernel as soon as they are freed: what is measured is what is in
+  // use, not what malloc keeps. Left to itself it takes them from arenas of the threads once the
+  // first one was freed.
   ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
   try {
     return slime::run(argc, argv);

@@ -1,5 +1,5 @@
-// What large transfers cost between two processes. Their sizes: SLIME_TEST_STREAM_MIB (256; a soak takes
-// 10,240) and SLIME_TEST_ATTACHMENT_MIB (64; 1,024). What they measured is printed.
+// What large transfers cost between two processes. Their sizes: SLIME_TEST_STREAM_MIB (256; a soak
+// takes 10,240) and SLIME_TEST_ATTACHMENT_MIB (64; 1,024). What they measured is printed.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -47,9 +47,10 @@ TEST_CASE("a slow reader of a long stream holds its writer back: memory stays wi
   // 64 messages of 1 MiB, which lie with the writer or the reader.
   CHECK(figures.at("most_held_bytes").get<std::int64_t>() <= 64 * kMib);
   if (kSanitized) return;  // their allocators keep what is freed
-  // Those, and the one that is written or read. The peers have malloc keep nothing that is freed: so 20 runs
-  // of 2 GiB on a busy machine took up to 65.6 MiB. Where it may keep what it likes the same is in use, by
-  // its own books, and up to 48 MiB are free in its arenas: 10 such runs took up to 82 MiB.
+  // Those, and the one that is written or read. The peers have malloc keep nothing that is freed:
+  // so 20 runs of 2 GiB on a busy machine took up to 65.6 MiB. Where it may keep what it likes the
+  // same is in use, by its own books, and up to 48 MiB are free in its arenas: 10 such runs took up
+  // to 82 MiB.
   CHECK(figures.at("client_peak_bytes").get<std::int64_t>() < 72 * kMib);
   CHECK(figures.at("server_peak_bytes").get<std::int64_t>() < 72 * kMib);
 }

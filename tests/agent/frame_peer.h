@@ -16,7 +16,8 @@
 
 namespace slime::test {
 
-// A member of the scope that connects to an agent as every agent does, and then sends whatever it likes.
+// A member of the scope that connects to an agent as every agent does, and then sends whatever it
+// likes.
 class FramePeer final : private transport::Receiver {
  public:
   using FrameType = rpc::wire::FrameType;

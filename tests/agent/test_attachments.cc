@@ -105,8 +105,8 @@ TEST_CASE("pages that are given back read as zeros, and the next attachment is w
     const auto back = take(pair.peer.call<Attachment>("echo", "same", Attachment(bytes)).wait(kSoon));
     CHECK(std::equal(bytes.begin(), bytes.end(), back.bytes().begin(), back.bytes().end()));
     back.discard();
-    // The first comes into memory that is registered for it, the others into blocks: where the device pins
-    // those, they stay what they are.
+    // The first comes into memory that is registered for it, the others into blocks: where the
+    // device pins those, they stay what they are.
     const std::byte left = i > 0 && provider() == "verbs" ? std::byte{9} : std::byte{};
     CHECK(back.bytes().front() == left);
     CHECK(back.bytes().back() == left);

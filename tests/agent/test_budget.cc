@@ -1,5 +1,5 @@
-// PeerAgentOptions::memory_bytes and max_payload_bytes, and what counts where they refuse: in info() and
-// nanoctrl's metrics.
+// PeerAgentOptions::memory_bytes and max_payload_bytes, and what counts where they refuse: in
+// info() and nanoctrl's metrics.
 #include <atomic>
 #include <memory>
 #include <string>

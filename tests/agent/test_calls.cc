@@ -23,7 +23,8 @@ using namespace test;
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;                 // of one call
 constexpr std::uint64_t kBytesOfACall = (std::uint64_t{20} << 30) / 100'000;  // on average, at most
 
-// Bytes that all bodies are pieces of, so that what comes back is compared with what needs no second copy.
+// Bytes that all bodies are pieces of, so that what comes back is compared with what needs no
+// second copy.
 class Bodies {
  public:
   explicit Bodies(std::uint64_t most) : bytes_(most + kOffsets) { Rng(most).fill(bytes_); }
@@ -36,7 +37,8 @@ class Bodies {
   ByteVector bytes_;
 };
 
-// 0 B to `most`, as many of each order of magnitude as of any other below 8 KiB, and above; 90 % are below.
+// 0 B to `most`, as many of each order of magnitude as of any other below 8 KiB, and above; 90 %
+// are below.
 std::uint64_t draw_size(Rng& rng, std::uint64_t most) {
   const auto between = [&rng](double low, double high) {
     const double part = static_cast<double>(rng.below(1 << 30)) / (1 << 30);

@@ -1,5 +1,5 @@
-// Agents in a process without free descriptors: each step that needs one fails in time with the reason, and
-// works once there are some. A program of its own, since the limit is the process's.
+// Agents in a process without free descriptors: each step that needs one fails in time with the
+// reason, and works once there are some. A program of its own, since the limit is the process's.
 #include <dirent.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ bool is_answer_to_want(Code code) {
   return code == Code::kResourceExhausted || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
 }
 
-// Starts an agent, allocates memory, connects, reads the peer's region, and sends a large body there and
-// back.
+// Starts an agent, allocates memory, connects, reads the peer's region, and sends a large body
+// there and back.
 Outcome try_all(const std::string& address, Nanos timeout) {
   PeerAgentOptions options;
   options.provider = provider();

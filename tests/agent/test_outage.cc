@@ -1,5 +1,5 @@
-// PeerAgentOptions::outage_tolerated: set by option or environment, shown, and what it does to a call that
-// waits.
+// PeerAgentOptions::outage_tolerated: set by option or environment, shown, and what it does to a
+// call that waits.
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -111,8 +111,8 @@ TEST_CASE("a call whose peer cannot be reached ends after the outage tolerated, 
   REQUIRE(peer.connect().wait(kSoon).has_value());
 }
 
-// The peer cannot be told from one that is unreachable for nanoctrl and for us: its lease expires, and it
-// does not answer.
+// The peer cannot be told from one that is unreachable for nanoctrl and for us: its lease expires,
+// and it does not answer.
 TEST_CASE("a peer whose lease has expired may be silent for the outage tolerated") {
   Registry registry(seconds(3));
   struct Client {

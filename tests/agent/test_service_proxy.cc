@@ -157,8 +157,8 @@ TEST_CASE("a registry that comes back empty stops no calls") {
     const std::string text = list ? to_json(*list) : "";
     return text.find("\"caller\"") != std::string::npos && text.find("\"a\"") == std::string::npos;
   }));
-  // Once another one is found, the list is of the empty registry; and the one that is not in it is still
-  // used.
+  // Once another one is found, the list is of the empty registry; and the one that is not in it is
+  // still used.
   Worker b(options_for(registry, "b"));
   REQUIRE(eventually([&] { return who(proxy) == "b"; }));
   CHECK(who(proxy) == "a");
@@ -451,7 +451,8 @@ class Log final : public rpc::ClientInterceptor {
   std::vector<std::string> lines_;
 };
 
-// Serves "carry": what metadata a call has, and the bytes beside its arguments; refuses while it is busy.
+// Serves "carry": what metadata a call has, and the bytes beside its arguments; refuses while it is
+// busy.
 struct Carrier {
   Carrier(Registry& registry, const std::string& name) : agent(test::start(options_for(registry, name))) {
     rpc::Service service("carry");

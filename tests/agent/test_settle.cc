@@ -56,8 +56,8 @@ TEST_CASE("both sides connect at the same moment: one connection survives, no ca
     REQUIRE(*two == round + 2);
     REQUIRE_MESSAGE(eventually([&] { return sides.one_connection(); }),
                     (to_json(sides.a->info()) + "\n" + to_json(sides.b->info())));
-    // By name over the survivor, and nothing new is made for it. (An attempt of the other side that was under
-    // way may still come in, to be sent away.)
+    // By name over the survivor, and nothing new is made for it. (An attempt of the other side that
+    // was under way may still come in, to be sent away.)
     const auto made = number_in(to_json(sides.a->info()), "connections_made");
     REQUIRE(take(sides.a->peer("b").call<std::int64_t>("calc", "add", 1, 1).wait(kSoon)) == 2);
     REQUIRE(number_in(to_json(sides.a->info()), "connections_made") == made);

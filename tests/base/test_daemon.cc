@@ -25,7 +25,8 @@ struct Directory : test::Folder {
   std::string pid_file() const { return file("pid"); }
 };
 
-// A background process that holds the pid file until it is told to stop; `deaf` ones must be killed.
+// A background process that holds the pid file until it is told to stop; `deaf` ones must be
+// killed.
 Result<std::string> start_holder(const Directory& dir, bool deaf) {
   return start_in_background({.log_path = dir.log(), .wait = 60s}, [&](ReadyPipe& ready) {
     block_stop_signals();

@@ -33,8 +33,8 @@ machine.DEVICES = pathlib.Path(sys.argv[2])
 sys.exit(rounds.run(perftest.main, sys.argv[3:]))
 """
 
-# A tool of perftest: the server waits for its client, the client connects, prints, and both end. Each notes its
-# process and its arguments.
+# A tool of perftest: the server waits for its client, the client connects, prints, and both end.
+# Each notes its process and its arguments.
 TOOL = """#!{python} -IS
 import pathlib, socket, sys
 folder, name = pathlib.Path({folder!r}), {name!r}

@@ -1,5 +1,5 @@
-// The parts of `slime bench ctrl`, without a server: which agents must have heard of which death, the
-// options, and how a report is shown.
+// The parts of `slime bench ctrl`, without a server: which agents must have heard of which death,
+// the options, and how a report is shown.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// cache_test_writer ADDRESS LENGTH: reserves ns/slow, writes half of it and says so. On a line from stdin it
-// writes the other half and says so; on the next it seals, and says how that went.
+// cache_test_writer ADDRESS LENGTH: reserves ns/slow, writes half of it and says so. On a line from
+// stdin it writes the other half and says so; on the next it seals, and says how that went.
 #include <cstdio>
 #include <iostream>
 #include <string>

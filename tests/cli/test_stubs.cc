@@ -1,4 +1,5 @@
-// Stubs: what is generated compiles, calls what it says, and is nothing but names whatever a peer says.
+// Stubs: what is generated compiles, calls what it says, and is nothing but names whatever a peer
+// says.
 
 #include <doctest/doctest.h>
 

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 Secret secret(unsigned char fill) { return Secret(ByteVector(limits::kScopeKeyBytes, std::byte{fill})); }
 
-// ------------------------------------------------------------------------------------------------- registry
+// ---------------------------------------------------------------------------------------- registry
 
 struct Rotated {
   Rotated() {
@@ -134,7 +134,7 @@ TEST_CASE("a rotation in the log is what it was, and half of one is refused") {
     CHECK(decode_entry(encoded.head, body).status().code() == Code::kCorrupt);
 }
 
-// -----------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // routes
 
 // Peers of scope "a" and their replies.

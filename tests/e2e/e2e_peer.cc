@@ -2,9 +2,9 @@
 //
 //   e2e_peer NAME CTRL_URL REGION_BYTES [LISTEN]
 //
-// Writes a dump of its agent on SIGUSR1. Publishes the region "big", filled with the pattern of pattern.h,
-// serves "work", prints READY and its address, and ends with its stdin. $SLIME_TOKEN is the token of an agent
-// that listens off loopback.
+// Writes a dump of its agent on SIGUSR1. Publishes the region "big", filled with the pattern of
+// pattern.h, serves "work", prints READY and its address, and ends with its stdin. $SLIME_TOKEN is
+// the token of an agent that listens off loopback.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>

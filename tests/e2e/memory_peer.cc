@@ -1,13 +1,14 @@
 // A server below a ceiling of memory, and its caller, in processes of their own.
 //
 //   memory_peer fill CEILING BYTES
-//       Touches so many bytes, and prints FILLED. Below a lower ceiling it ends before.
+//       Touches BYTES bytes, and prints FILLED. Below a lower ceiling it ends before.
 //   memory_peer serve CEILING MEMORY_BYTES WORKERS REPLY_BYTES
-//       Serves "work": "reply" answers with so many bytes, "take" takes any, both once the gate is open.
-//       Prints READY and its address. Reads lines: "open" opens the gate, "info" prints the agent's info().
+//       Serves "work": "reply" answers with REPLY_BYTES bytes, "take" takes any bytes, both once
+//       the gate is open. Prints READY and its address. Reads lines: "open" opens the gate, "info"
+//       prints the agent's info().
 //   memory_peer call ADDRESS METHOD COUNT BYTES SECONDS
-//       Calls it so often at once, with so many bytes and that deadline. Prints SENT, and at the end how the
-//       calls ended. Then calls once more for each line that it reads.
+//       Makes COUNT calls at once, with BYTES bytes and this deadline. Prints SENT, and at the end
+//       how the calls ended. Then calls once more for each line that it reads.
 #include <cstdio>
 #include <cstdlib>
 #include <future>

@@ -7,8 +7,8 @@
 
 namespace slime::test {
 
-// Word i of a region that both processes know. Never zero in every byte, so fresh memory cannot pass; another
-// seed gives another word at every place.
+// Word i of a region that both processes know. Never zero in every byte, so fresh memory cannot
+// pass; another seed gives another word at every place.
 inline std::uint64_t pattern_word(std::uint64_t i, std::uint64_t seed) {
   return (i + 1) * 0x9e3779b97f4a7c15ULL + seed * 0xd1b54a32d192ed03ULL;
 }

@@ -37,8 +37,8 @@ std::string read_until(Process& process, std::string_view beginning) {
   return text;
 }
 
-// Sends SIGUSR1 and reads until the line that begins so. The thread sanitizer may keep a signal back until
-// its thread, which sleeps in sigwaitinfo(), goes on: another signal has it go on.
+// Sends SIGUSR1 and reads until the line that begins so. The thread sanitizer may keep a signal
+// back until its thread, which sleeps in sigwaitinfo(), goes on: another signal has it go on.
 std::string dump(Process& process, std::string_view beginning) {
   std::string text;
   Status status;
@@ -53,8 +53,8 @@ std::string dump(Process& process, std::string_view beginning) {
   return text;
 }
 
-// The thread sanitizer keeps a signal back while its thread is in read(), where the main one of that process
-// waits.
+// The thread sanitizer keeps a signal back while its thread is in read(), where the main one of
+// that process waits.
 TEST_CASE("SIGUSR1 has a process write what its agent is doing, again and again, while it serves" *
           doctest::skip(kThreadSanitizer)) {
   Nanoctrl nanoctrl;

@@ -1,6 +1,6 @@
-// A server below a ceiling of memory lives on with what peers make it hold: a caller that stops reading, and
-// requests that wait for a worker. SLIME_SOAK=1: 200 replies of 10 MiB, 100 requests of 20 MiB. A program of
-// its own: it limits, stops and kills processes.
+// A server below a ceiling of memory lives on with what peers make it hold: a caller that stops
+// reading, and requests that wait for a worker. SLIME_SOAK=1: 200 replies of 10 MiB, 100 requests
+// of 20 MiB. A program of its own: it limits, stops and kills processes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ struct Sizes {
   std::uint64_t request;
   int seconds;  // until the calls of the caller that stops are late
   [[nodiscard]] std::uint64_t share() const { return budget / 4; }
-  // Sums the connection's share, the bodies kept for reuse, the bodies that handlers are making, and the
-  // process itself. The peers ask for much more.
+  // Sums the connection's share, the bodies kept for reuse, the bodies that handlers are making,
+  // and the process itself. The peers ask for much more.
   [[nodiscard]] std::uint64_t ceiling() const {
     return share() + rpc::limits::kLargeBodiesBytes + kWorkers * reply + 32 * kMib;
   }

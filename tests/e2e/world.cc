@@ -12,7 +12,8 @@
 namespace slime::test {
 namespace {
 
-// A port that is free now. Another program may take it before we do; the start then fails and says so.
+// A port that is free now. Another program may take it before we do; the start then fails and says
+// so.
 std::uint16_t free_port() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

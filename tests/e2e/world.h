@@ -17,7 +17,8 @@ namespace slime::test {
 // A process may start under a sanitizer on a busy machine.
 inline const Nanos kReady = patient(std::chrono::seconds(60));
 
-// A real nanoctrl in a process of its own; kill() and start() again give an empty one at the same URL.
+// A real nanoctrl in a process of its own; kill() and start() again give an empty one at the same
+// URL.
 class Nanoctrl {
  public:
   explicit Nanoctrl(std::vector<std::string> flags = {});

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kFirst = 2000;  // until every table has the size that it keeps
 constexpr int kCalls = 2000;
-// A timer that is armed again now and then takes an allocation, a call that took one would take as many as
-// there are.
+// A timer that is armed again now and then takes an allocation, a call that took one would take as
+// many as there are.
 constexpr std::uint64_t kHousekeeping = kCalls / 100;
 
 std::uint64_t allocations_of_calls(Fixture& fixture, int under_way) {

@@ -8,7 +8,8 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 }
 
-// Here and not beside their users, or the compiler takes new and free() in one function for a mistake.
+// Here and not beside their users, or the compiler takes new and free() in one function for a
+// mistake.
 void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(bytes)) return memory;

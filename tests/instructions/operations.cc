@@ -1,5 +1,5 @@
-// What count.py has callgrind count: one kind of operation again and again, both ends in this thread, on the
-// fake fabric or over shared memory. How often is in SLIME_INSTRUCTIONS_COUNT.
+// What count.py has callgrind count: one kind of operation again and again, both ends in this
+// thread, on the fake fabric or over shared memory. How often is in SLIME_INSTRUCTIONS_COUNT.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -88,7 +88,7 @@ def notifications(agent, count):
     return out
 
 
-# --------------------------------------------------------------------------------------------------- initialisation
+# ----------------------------------------------------------------------------------- initialisation
 
 
 def test_the_plugin_is_there_with_its_memory_and_parameters(backend):
@@ -110,7 +110,7 @@ def test_an_unknown_backend_is_refused():
         new_agent("solo", "NO_SUCH_BACKEND")
 
 
-# ----------------------------------------------------------------------------------------- registration and metadata
+# ------------------------------------------------------------------------ registration and metadata
 
 
 def test_memory_is_registered_and_deregistered_many_times(backend):
@@ -161,7 +161,7 @@ def test_a_removed_agent_is_unknown_until_its_metadata_comes_again(pair):
     assert (a.memory[:64] == 5).all()
 
 
-# --------------------------------------------------------------------------------------------------------- transfers
+# ---------------------------------------------------------------------------------------- transfers
 
 
 @pytest.mark.parametrize("operation", ["READ", "WRITE"])
@@ -222,7 +222,7 @@ def test_descriptors_outside_of_what_was_registered_are_refused(pair):
         a.agent.initialize_xfer("READ", a.blocks([0], 11), beyond, "b")
 
 
-# ----------------------------------------------------------------------------------------------------- notifications
+# ------------------------------------------------------------------------------------ notifications
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 100_000])
@@ -252,7 +252,7 @@ def test_an_unknown_agent_gets_no_notification(pair):
         pair[0].agent.send_notif("nobody", b"hello")
 
 
-# ------------------------------------------------------------------------------------------- telemetry and estimates
+# -------------------------------------------------------------------------- telemetry and estimates
 
 
 def test_telemetry_tells_the_bytes_and_descriptors_of_a_transfer(pair):

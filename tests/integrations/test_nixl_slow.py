@@ -17,7 +17,8 @@ import pytest
 SOAK = os.environ.get("SLIME_SOAK") == "1"
 SECONDS, STALL_MS = (90, 3000) if SOAK else (12, 2000)
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
-# $0: the rate in bits per second; the rest is the command. The MTU of Ethernet keeps packets smaller than the burst.
+# $0: the rate in bits per second; the rest is the command. The MTU of Ethernet keeps packets
+# smaller than the burst.
 INSIDE = """
 ip link set lo mtu 1500 up &&
 tc qdisc add dev lo root tbf rate "$0"bit burst 64kb latency 100ms &&

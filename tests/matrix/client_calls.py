@@ -71,7 +71,7 @@ def call_struct(run: Run) -> None:
     expect_equal(point, {"x": 2.5, "y": -1.0, "name": "here'", "tags": {"n": 3}}, "the point")
 
 
-# ---------------------------------------------------------------------------------------- metadata, interceptors, time
+# --------------------------------------------------------------------- metadata, interceptors, time
 
 
 @feature
@@ -183,7 +183,7 @@ def timing(run: Run) -> None:
     expect(parts.queue >= 0 and parts.network >= 0, "no part is negative")
 
 
-# --------------------------------------------------------------------------------------------------------- endings
+# ------------------------------------------------------------------------------------------ endings
 
 
 @feature
@@ -246,7 +246,8 @@ def deadline_drops_queued(run: Run) -> None:
     run.await_count(f"entered:{run.key}", 1)
     late = small.call("Small", "mark", run.key, "late", timeout=0.03)
     error_of(late, slime.DeadlineExceeded, "what waits behind it")
-    # The call has arrived (this reply came after it), and its deadline has passed by the server's clock, too.
+    # The call has arrived (this reply came after it), and its deadline has passed by the server's
+    # clock, too.
     small.health()
     run.ask("take_ms", 40)
     run.ask("open", run.key)

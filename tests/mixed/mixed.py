@@ -258,7 +258,7 @@ def ask(client: Program, feature: str) -> None:
         raise Failed(said["error"])
 
 
-# ---------------------------------------------------------------------------------------------------------- cells
+# -------------------------------------------------------------------------------------------- cells
 
 
 def check_slime(world: World, provider: str) -> None:
@@ -334,7 +334,7 @@ def run_row(row: Row, said: Dict[str, Any]) -> None:
     run_matrix(row, said, apart)
 
 
-# --------------------------------------------------------------------------------------------- stores and daemons
+# ------------------------------------------------------------------------------- stores and daemons
 
 
 def started(version: Version, store: str, port: str) -> Tuple[Program, str]:
@@ -414,7 +414,7 @@ def check_daemons(first: Version, second: Version, folder: str) -> None:
             run_program(asking, *stop)
 
 
-# ------------------------------------------------------------------------------------------------------------ all
+# ---------------------------------------------------------------------------------------------- all
 
 
 def run_alone(name: str, check: Callable[..., None], first: Version, second: Version, said: Dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BOUND = 60 * PATIENCE  # seconds; only a failing test waits this long
 CALL_BACK_EVERY = 2000  # notifications
 WORKERS = 16
-# The memory budget of the process. A connection may use a quarter; further requests of 1 MiB wait at their callers.
+# The memory budget of the process. A connection may use a quarter; further requests of 1 MiB wait
+# at their callers.
 MEMORY_BYTES = 16 << 20
 
 

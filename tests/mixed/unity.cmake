@@ -1,6 +1,6 @@
-# Included by project() of an earlier version (scripts/mixed_versions.sh), which is compiled ten files
-# at a time: that takes a third of the time. These files have names that another one of theirs has too.
-# The other way, precompiled headers, takes longer.
+# Included by project() of an earlier version (scripts/mixed_versions.sh), which is compiled ten
+# files at a time: that takes a third of the time. These files have names that another one of theirs
+# has too. The other way, precompiled headers, takes longer.
 function(slime_compile_alone target)
   list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

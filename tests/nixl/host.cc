@@ -49,7 +49,7 @@ nixlBackendPlugin& plugin() {
   return loaded;
 }
 
-// ------------------------------------------------------------------------------------------------ metadata
+// ---------------------------------------------------------------------------------------- metadata
 
 std::string Metadata::encode() const {
   std::ostringstream out;
@@ -73,7 +73,7 @@ std::optional<Metadata> Metadata::decode(const std::string& line) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------- request
+// ----------------------------------------------------------------------------------------- request
 
 Request::Request(const nixlBackendEngine& engine, nixl_xfer_op_t operation, std::string agent,
                  nixl_meta_dlist_t local, nixl_meta_dlist_t remote)
@@ -136,7 +136,7 @@ nixl_status_t Request::release() {
   return engine_->releaseReqH(std::exchange(handle_, nullptr));
 }
 
-// ---------------------------------------------------------------------------------------------------- host
+// -------------------------------------------------------------------------------------------- host
 
 Host::Host(std::string name, const nixl_b_params_t& params) : name_(std::move(name)), params_(params) {
   params_.try_emplace("provider", provider());

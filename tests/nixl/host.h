@@ -36,11 +36,12 @@ void nixlDescList<T>::addDesc(const T& desc) {
 }
 #endif
 
-// What NIXL's core does with a backend plugin. Loads libplugin_SLIME.so and uses it through NIXL's interface
-// only.
+// What NIXL's core does with a backend plugin. Loads libplugin_SLIME.so and uses it through NIXL's
+// interface only.
 namespace slime::test::nixl {
 
-// The plugin of this build tree, or the one that $SLIME_NIXL_PLUGIN names. Stays loaded. Aborts without it.
+// The plugin of this build tree, or the one that $SLIME_NIXL_PLUGIN names. Stays loaded. Aborts
+// without it.
 nixlBackendPlugin& plugin();
 
 // The metadata of an agent: what other agents load.
@@ -108,12 +109,12 @@ class Request {
   nixlBackendReqH* handle_ = nullptr;
 };
 
-// An agent of NIXL's whose only backend is SLIME. Ends as NIXL does: unloads what it has loaded, deregisters,
-// and destroys the engine; requests are released before. Thread: one.
+// An agent of NIXL's whose only backend is SLIME. Ends as NIXL does: unloads what it has loaded,
+// deregisters, and destroys the engine; requests are released before. Thread: one.
 class Host {
  public:
-  // Runs on provider() of tests/support/settings.h with a stall timeout that only a failure reaches; `params`
-  // are set over that.
+  // Runs on provider() of tests/support/settings.h with a stall timeout that only a failure
+  // reaches; `params` are set over that.
   explicit Host(std::string name, const nixl_b_params_t& params = {});
   ~Host();
   Host(const Host&) = delete;
@@ -138,7 +139,8 @@ class Host {
   // Forgets an agent, as NIXL's invalidateRemoteMD.
   void unload(const std::string& agent);
 
-  // The registrations that have this address, or null. Those of the newest metadata of a name count.
+  // The registrations that have this address, or null. Those of the newest metadata of a name
+  // count.
   [[nodiscard]] nixlBackendMD* local_meta(std::uintptr_t address) const;
   [[nodiscard]] nixlBackendMD* remote_meta(const std::string& agent, std::uintptr_t address) const;
 

@@ -2,14 +2,14 @@
 //
 //   nixl_peer NAME REGION_BYTES [PARAMETER=VALUE]...
 //
-// Registers one region. Prints READY and its metadata; then answers each line of stdin with one line:
+// Registers one region. Prints READY and its metadata; then answers each line of stdin with one
+// line:
 //   load METADATA    OK, or ERROR and NIXL's status
 //   fill SEED        OK: the region has the pattern of tests/e2e/pattern.h
 //   matches SEED     YES or NO
 //   take             the next notification: GOT SENDER MESSAGE
-//   hammer AGENT     OK once a WRITE of the region to the first registration of AGENT is done; posts it again
-//   and
-//                    again after that, until the process is killed
+//   hammer AGENT     OK once a WRITE of the region to the first registration of AGENT is done; then
+//                    posts it again and again, until the process is killed
 // Ends with its stdin.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,8 +33,8 @@ namespace {
 using slime::str;
 using namespace slime::test;
 
-// Memory that is mapped twice. What orders our accesses after those of the plugin happens in another process,
-// where the thread sanitizer does not see it; so they go by another address.
+// Memory that is mapped twice. What orders our accesses after those of the plugin happens in
+// another process, where the thread sanitizer does not see it; so they go by another address.
 struct Twice {
   explicit Twice(std::size_t bytes) {
     const slime::UniqueFd file(::memfd_create("nixl_peer", MFD_CLOEXEC));

@@ -22,8 +22,9 @@ inline std::uint64_t seed_of_test() {
   return seed;
 }
 
-// Cuts two memories of one length into descriptors of random lengths up to `most` bytes, some of them empty,
-// and gives the remote parts another order than the local ones. Every byte is in one descriptor.
+// Cuts two memories of one length into descriptors of random lengths up to `most` bytes, some of
+// them empty, and gives the remote parts another order than the local ones. Every byte is in one
+// descriptor.
 inline std::vector<Piece> random_pieces(Rng& rng, const Memory& local, std::uintptr_t remote,
                                         std::size_t most) {
   std::vector<std::size_t> lengths;

@@ -1,5 +1,5 @@
-// What transfers do when the process at the other end is killed, stopped or replaced. Real processes and
-// signals.
+// What transfers do when the process at the other end is killed, stopped or replaced. Real
+// processes and signals.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -27,8 +27,9 @@ const Nanos kStall = patient(milliseconds(700));
 
 std::string in_ms(Nanos time) { return str(std::chrono::duration_cast<milliseconds>(time).count(), " ms"); }
 
-// How long a transfer may take to end after its peer's process has died: 0.1 s where this program runs alone.
-// scripts/test.sh runs more beside it, and sets a larger bound for the tests of tests/e2e and for this.
+// How long a transfer may take to end after its peer's process has died: 0.1 s where this program
+// runs alone. scripts/test.sh runs more beside it, and sets a larger bound for the tests of
+// tests/e2e and for this.
 Nanos longest_end() { return milliseconds(setting("SLIME_E2E_BOUND_MS", kSanitized ? 1000 : 100)); }
 // With a peer that neither answers nor dies: the stall timeout, and a second.
 Nanos longest_stall() {
@@ -58,7 +59,8 @@ Nanos wait_for_all(std::vector<Request>& requests, std::vector<nixl_status_t>& o
   return steady_clock().now() - began;
 }
 
-// Four READs of the victim's region, each into a quarter of `memory`, that were under way for a random while.
+// Four READs of the victim's region, each into a quarter of `memory`, that were under way for a
+// random while.
 std::vector<Request> reads_under_way(Rng& rng, Host& host, const Memory& memory, const Victim& victim) {
   std::vector<Request> out;
   for (std::size_t i = 0; i < 4; ++i)

@@ -1,5 +1,5 @@
-// What a user gives wrongly, and what a peer's metadata says wrongly, is refused with a status. Nothing
-// crashes.
+// What a user gives wrongly, and what a peer's metadata says wrongly, is refused with a status.
+// Nothing crashes.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -53,7 +53,8 @@ nixlBlobDesc blob(std::uintptr_t address, std::size_t length_bytes, std::string 
   return out;
 }
 
-// Returns what this process writes to its stderr while `work` runs: the plugin has a log of its own.
+// Returns what this process writes to its stderr while `work` runs: the plugin has a log of its
+// own.
 std::string logged_while(const std::function<void()>& work) {
   const UniqueFd file(::memfd_create("log", MFD_CLOEXEC));
   const UniqueFd before(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));

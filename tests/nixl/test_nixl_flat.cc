@@ -1,5 +1,5 @@
-// Shows that memory, descriptors and threads stay the same over thousands of posts and registrations, and
-// with a peer that starts again and again.
+// Shows that memory, descriptors and threads stay the same over thousands of posts and
+// registrations, and with a peer that starts again and again.
 #include <doctest/doctest.h>
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -49,8 +49,8 @@ struct Use {
   }
 };
 
-// The use is soon that of the earlier, but for `slack_bytes`: what the last round closed may take a moment to
-// go. Sanitizers keep what is freed, so with them only descriptors and threads count.
+// The use is soon that of the earlier, but for `slack_bytes`: what the last round closed may take a
+// moment to go. Sanitizers keep what is freed, so with them only descriptors and threads count.
 void check_flat(const std::string& what, const Use& early, std::uint64_t slack_bytes) {
   Use late;
   eventually([&] {
@@ -63,8 +63,8 @@ void check_flat(const std::string& what, const Use& early, std::uint64_t slack_b
   CHECK(late.threads <= early.threads);
 }
 
-// Without transparent huge pages: the kernel makes one of pages that are there already, and then the
-// process has up to 2 MiB more although it asked for nothing.
+// Without transparent huge pages: the kernel makes one of pages that are there already, and then
+// the process has up to 2 MiB more although it asked for nothing.
 [[maybe_unused]] const int kSmallPages = ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 
 }  // namespace

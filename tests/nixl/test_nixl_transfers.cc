@@ -177,8 +177,8 @@ TEST_CASE("many handles of one engine are under way together, and each moves its
 TEST_CASE("eight engines write to and read from each other, all to all") {
   constexpr std::size_t kEngines = 8;
   constexpr std::size_t kBytes = 32 << 10;
-  // Part j of the outbox of an engine goes to engine j; part i of its inbox is what engine i wrote; part k of
-  // `fetched` is what it read from the outbox of engine k.
+  // Part j of the outbox of an engine goes to engine j; part i of its inbox is what engine i wrote;
+  // part k of `fetched` is what it read from the outbox of engine k.
   struct One {
     explicit One(std::size_t number)
         : host(str("engine ", number)),

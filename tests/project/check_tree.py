@@ -32,8 +32,9 @@ PROGRAMS = {
 }
 ARROWS = {**LAYERS, **PROGRAMS}
 
-# The parts of transport: the engine knows none of its wires, and the wires not each other. What endpoints
-# of all providers are made of is in endpoint. The parts of the loop are in loop; its header alone knows them.
+# The parts of transport: the engine knows none of its wires, and the wires not each other. What
+# endpoints of all providers are made of is in endpoint. The parts of the loop are in loop; its
+# header alone knows them.
 TRANSPORT_PARTS = {
     "endpoint": {"endpoint"},
     "loop": {"loop"},
@@ -50,14 +51,16 @@ HEAVY = re.compile(
 )
 # Headers that may include msgpack: the codec's templates need them for users' types.
 MSGPACK_HEADERS = {"rpc/msgpack_types.h"}
-# Private headers of one layer, with the heavy headers that they may include. No other header may include them.
+# Private headers of one layer, with the heavy headers that they may include. No other header may
+# include them.
 PRIVATE_HEADERS = {
     "ctrl/store/record_text.h": (),
     "ctrl/wire/json_fields.h": ("nlohmann/",),
     "ctrl/wire/body_parts.h": ("nlohmann/",),
 }
 
-# Internal headers of one part of a layer, which may include heavy headers; no public header may include them.
+# Internal headers of one part of a layer, which may include heavy headers; no public header may
+# include them.
 PART_HEADERS = {
     "transport/verbs/": ("infiniband/",),
 }

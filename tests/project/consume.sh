@@ -1,6 +1,6 @@
 #!/bin/bash
-# consume.sh BUILD_DIR CXX: installs BUILD_DIR, moves the installation, builds consumer/ against it with find_package,
-# outside of the tree, and runs consumer/ and the installed programs.
+# consume.sh BUILD_DIR CXX: installs BUILD_DIR, moves the installation, builds consumer/ against it
+# with find_package, outside of the tree, and runs consumer/ and the installed programs.
 set -euo pipefail
 tests=$(cd "$(dirname "$0")" && pwd)
 source_root=$(cd "$tests/../.." && pwd)
@@ -31,7 +31,8 @@ configure consumer
 cmake --build "$folder/consumer/build"
 "$folder/consumer/build/consumer"
 
-# If a dependency is missing, find_package() fails with the reason, and a project with an optional Slime continues.
+# If a dependency is missing, find_package() fails with the reason, and a project with an optional
+# Slime continues.
 mkdir "$folder/choosy"
 cat >"$folder/choosy/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.22)

@@ -19,7 +19,8 @@ import pytest
 import slime
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What agents of the tests run on, and how much longer than usual a machine may take (an emulated one).
+# What agents of the tests run on, and how much longer than usual a machine may take (an emulated
+# one).
 PROVIDER = os.environ.get("SLIME_TEST_PROVIDER", "auto")
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release"))

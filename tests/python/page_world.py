@@ -22,8 +22,9 @@ from conftest import PATIENCE, PROVIDER, Program, program
 
 SESSION = "5" * 64  # of the peers that register() makes
 
-# Several agents in one process, as they are named: each serves what its kind does, and has a region. Told a name, they
-# call the peers that are called so, with a number: the first agent the first one.
+# Several agents in one process, as they are named: each serves what its kind does, and has a
+# region. Told a name, they call the peers that are called so, with a number: the first agent the
+# first one.
 AGENTS = """
 import sys, slime
 

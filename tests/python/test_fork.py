@@ -10,7 +10,8 @@ from conftest import PATIENCE
 SCALE = float(os.environ.get("SLIME_TEST_SCALE") or (1000 if os.environ.get("SLIME_SOAK") else 100)) / 100
 CHILDREN = max(2, round(3 * SCALE))
 
-# Runs `work` in a child; returns "" once that has ended well. The child holds the pipe until it ends.
+# Runs `work` in a child; returns "" once that has ended well. The child holds the pipe until it
+# ends.
 IN_CHILD = """
     import os, select, signal
 

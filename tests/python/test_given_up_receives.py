@@ -144,7 +144,8 @@ class Alarms:
 
     def stop(self):
         self._armed = False
-        # A timer left running could raise while the next one is being set, and that one later, outside of result().
+        # A timer left running could raise while the next one is being set, and that one later,
+        # outside of result().
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -26,8 +26,9 @@ HEADERS = {
     "Stub": "agent/stub.h",
 }
 
-# The methods of a service are attributes of Python's Proxy, which has no other names: a service may have
-# a method of any name. What C++ has as methods are arguments of peer.proxy() and agent.proxy().
+# The methods of a service are attributes of Python's Proxy, which has no other names: a service may
+# have a method of any name. What C++ has as methods are arguments of peer.proxy() and
+# agent.proxy().
 PROXIES = {"ServiceProxy", "Stub"}
 
 ONLY_CPP = {

@@ -1,5 +1,5 @@
-// Where attachments have no place they do not compile: each value of SLIME_CASE is one mistake, and 0 is
-// none.
+// Where attachments have no place they do not compile: each value of SLIME_CASE is one mistake, and
+// 0 is none.
 #include "rpc/stream.h"
 
 using namespace slime;

@@ -16,7 +16,8 @@ namespace slime::rpc::testing {
 using Ints = Stream<int, int, int>;
 using Blobs = Stream<ByteVector, ByteVector, int>;
 
-// Serves "streams" on both sides, inline; its methods keep their streams, which the test drives by hand.
+// Serves "streams" on both sides, inline; its methods keep their streams, which the test drives by
+// hand.
 class StreamLink : public Link {
  public:
   explicit StreamLink(Fixture& f, LinkOptions link_options = {}) : Link(f, std::move(link_options)) {

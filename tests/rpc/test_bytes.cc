@@ -16,8 +16,8 @@ namespace {
 
 ByteVector reversed(Bytes bytes) { return {bytes.rbegin(), bytes.rend()}; }
 
-// Serves on side 1: "reverse"; "place" notes where what it gets begins; all of them inline, since the time is
-// simulated.
+// Serves on side 1: "reverse"; "place" notes where what it gets begins; all of them inline, since
+// the time is simulated.
 struct BytesLink : Link {
   explicit BytesLink(Fixture& f) : Link(f) {
     Service service("bytes");

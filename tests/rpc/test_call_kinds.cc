@@ -27,8 +27,8 @@ std::shared_ptr<CallContext> token(std::string_view value, Need need = Need::kRe
 
 using Keeps = ServerStream<None, int, Attachment>;
 
-// Serves "kinds" on side 1. "take" and "stream" note the token and the bytes beside the arguments that they
-// got.
+// Serves "kinds" on side 1. "take" and "stream" note the token and the bytes beside the arguments
+// that they got.
 struct Kinds : Link {
   explicit Kinds(Fixture& f, LinkOptions link_options = {}) : Link(f, std::move(link_options)) {
     Service service("kinds");
@@ -53,7 +53,8 @@ struct Kinds : Link {
     noted.push_back(str(info.metadata("token").value_or("-"), " ", beside.size()));
   }
 
-  // One call of side 0, until it has ended; its handler's side of it runs 2 ms at least if it streams.
+  // One call of side 0, until it has ended; its handler's side of it runs 2 ms at least if it
+  // streams.
   Status make(Way way, std::shared_ptr<CallContext> context, std::size_t bytes) {
     Reply reply;
     Done done;

@@ -78,7 +78,8 @@ LinkOptions small_budget() {
   return options;
 }
 
-// Waits for calls whose answers go 5 bodies beyond the share: these 5 are refused, and nothing stays held.
+// Waits for calls whose answers go 5 bodies beyond the share: these 5 are refused, and nothing
+// stays held.
 void check_refused_beyond_share(Link& link, Calls& calls) {
   REQUIRE(link.until([&] { return calls.done() == kShare + 5; }));
   CHECK(calls.ended(Code::kOk) == kShare);

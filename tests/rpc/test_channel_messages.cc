@@ -195,8 +195,8 @@ TEST_CASE("a full inbox refuses, by number and by bytes, and takes more once the
   CHECK(take(1) == 1);
   CHECK(take(2) == 1);
   CHECK(take(3) == 0);
-  // A message that is larger than the inbox gets in alone. A message with a waiting receive gets in,
-  // too.
+  // A message that is larger than the inbox gets in alone. A message with a waiting receive gets
+  // in, too.
   CHECK(send(4, 60'000).ok());
   CHECK(send(1, 1).code() == Code::kResourceExhausted);
   Reply waiting;

@@ -35,7 +35,8 @@ Result<Payload> call(Link& link, const std::shared_ptr<CallContext>& context, st
   return std::move(*reply.value);
 }
 
-// Serves "meta" on side 1: "get" answers the value of a key, or "-"; "size" the number of bytes it got.
+// Serves "meta" on side 1: "get" answers the value of a key, or "-"; "size" the number of bytes it
+// got.
 void add_meta(Link& link) {
   Service service("meta");
   REQUIRE(service
@@ -230,7 +231,7 @@ TEST_CASE("thousands of timed calls with metadata that are cancelled, answered a
   CHECK(value_of<int>(link.call("add", 1, 2)) == 3);
 }
 
-// ----------------------------------------------------------------------------------- peers that are no Slime
+// ------------------------------------------------------------------------- peers that are no Slime
 
 namespace {
 

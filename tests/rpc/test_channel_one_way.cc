@@ -131,7 +131,8 @@ TEST_CASE("a one-way call that has not left can be cancelled, and waits for no c
   SimFixture sim(kSeed);
   Link link(sim, with_credits(2, 2));
   introduce(link, "hold");
-  // Requests that are held on the loop do not hold credits, so the loop of the receiver stands still.
+  // Requests that are held on the loop do not hold credits, so the loop of the receiver stands
+  // still.
   std::vector<Done> told(64);
   Ticket last;
   for (Done& each : told)

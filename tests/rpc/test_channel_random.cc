@@ -13,8 +13,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Does random things on a link and checks what must hold whatever happens: every handler is called once, an
-// answer is the right one, messages of a tag keep their order, and in the end nothing is left.
+// Does random things on a link and checks what must hold whatever happens: every handler is called
+// once, an answer is the right one, messages of a tag keep their order, and in the end nothing is
+// left.
 class Chaos {
  public:
   Chaos(std::uint64_t seed, bool faults) : rng_(seed), faults_(faults), sim_(seed) {

@@ -1,4 +1,5 @@
-// Bytes that were written once stay readable: tests/rpc/golden, which the tests in Python read, too.
+// Bytes that were written once stay readable: tests/rpc/golden, which the tests in Python read,
+// too.
 #include <doctest/doctest.h>
 
 #include <fstream>

@@ -208,7 +208,8 @@ TEST_CASE("what reflection sends are maps with the documented keys") {
   REQUIRE(server.add(service).ok());
   const Answer reply = call(server, "slime.Reflection", "service", "c");
   REQUIRE(reply.has_value());
-  // {"name": "c", "methods": [{"name": "m", "parameters": [{"name": "a", "type": "int", "optional": false,
+  // {"name": "c", "methods": [{"name": "m", "parameters": [{"name": "a", "type": "int", "optional":
+  // false,
   //  "rest": false}], "result": "none", "doc": "d", "reads": "", "writes": ""}]}
   CHECK(as_text(*reply) ==
         "\x82\xa4name\xa1"

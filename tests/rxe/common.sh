@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 set -euo pipefail
 
-# eventually SECONDS COMMAND...: repeats the command until it succeeds; fails with a message when the time is up.
+# eventually SECONDS COMMAND...: repeats the command until it succeeds; fails with a message when
+# the time is up.
 eventually() {
   local end=$((SECONDS + $1))
   shift
@@ -15,7 +16,8 @@ eventually() {
   done
 }
 
-# listening PORT: succeeds if a process listens on this TCP port of this machine. State 0A is LISTEN.
+# listening PORT: succeeds if a process listens on this TCP port of this machine. State 0A is
+# LISTEN.
 listening() { grep -q "^ *[0-9]*: [0-9A-F]*:$(printf '%04X' "$1") .* 0A " /proc/net/tcp /proc/net/tcp6; }
 
 # meet NAME: waits until both hosts have called it. Use each NAME once.
@@ -25,7 +27,8 @@ meet() {
 }
 
 # ---- peers on two hosts, found by name through nanoctrl on host 1
-# start_registry: starts the registry of both hosts, and sets the environment variables for hosts.cc.
+# start_registry: starts the registry of both hosts, and sets the environment variables for
+# hosts.cc.
 registry=http://10.9.0.1:4479
 other_host=$((3 - ${HOST_ID:-1}))
 start_registry() {
@@ -40,7 +43,8 @@ start_registry() {
   meet registry
 }
 
-# start_worker MiB: an e2e_peer named worker-HOST_ID with a region of that size; end_worker stops the worker cleanly.
+# start_worker MiB: an e2e_peer named worker-HOST_ID with a region of that size; end_worker stops
+# the worker cleanly.
 start_worker() {
   local line
   coproc worker { exec tests/e2e/e2e_peer "worker-$HOST_ID" "$registry" $(($1 << 20)) "10.9.0.$HOST_ID:0"; }
@@ -62,8 +66,8 @@ hosts_test() {
   grep -q 'test cases: *1 | *1 passed' /tmp/hosts_test.log
 }
 
-# Sets device, port and gid (its index) to the first active port, and to its RoCEv2 GID for IPv4 if it has one.
-# shellcheck disable=SC2034  # for the script that sources this one
+# Sets device, port and gid (its index) to the first active port, and to its RoCEv2 GID for IPv4 if
+# it has one. shellcheck disable=SC2034  # for the script that sources this one
 find_device() {
   local folder file
   for folder in /sys/class/infiniband/*/ports/*; do
@@ -80,7 +84,8 @@ find_device() {
   return 1
 }
 
-# client_and_server PORT SERVER-AND-CLIENT...: runs both sides of a perftest or libibverbs tool on this machine.
+# client_and_server PORT SERVER-AND-CLIENT...: runs both sides of a perftest or libibverbs tool on
+# this machine.
 client_and_server() {
   local tcp_port=$1 server status=0
   shift

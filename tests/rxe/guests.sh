@@ -1,13 +1,14 @@
-# Boots guests and ends them; source this file, with image.sh and the settings of run. Nothing outlives the script:
-# its guests are killed even when it is killed.
-# shellcheck shell=bash disable=SC2154,SC2054
+# Boots guests and ends them; source this file, with image.sh and the settings of run. Nothing
+# outlives the script: its guests are killed even when it is killed. shellcheck shell=bash
+# disable=SC2154,SC2054
 
 guest_pid=() relay_pid=() timer_pid='' watcher_pid='' wire_sockets=() terminal='' failed_grace=20
 silent_looks=2400  # watcher polls (at most 20 a second) without a sign of life until a guest counts as hung
 
-# A wire is a pair of connected sockets that QEMU inherits: no port that could be in use, no order of starts. A shell
-# cannot make socket pairs, so with two hosts the script runs itself again with the pairs open, named by the variable.
-# Datagram sockets, a packet each: a stream that ends within a packet would jam the other guest's adapter for ever.
+# A wire is a pair of connected sockets that QEMU inherits: no port that could be in use, no order
+# of starts. A shell cannot make socket pairs, so with two hosts the script runs itself again with
+# the pairs open, named by the variable. Datagram sockets, a packet each: a stream that ends within
+# a packet would jam the other guest's adapter for ever.
 lay_wires() {
   [ "$hosts" = 2 ] || return 0
   if [ -z "${RXE_WIRE_SOCKETS:-}" ]; then
@@ -86,8 +87,8 @@ prepare_session() {
 # QEMU splits its options at commas.
 escaped() { printf '%s' "${1//,/,,}"; }
 
-# close_wires [ID]: closes all socket ends, or all but those of that host. An end held by another process would
-# outlive its guest, and the other host would not notice the guest's end.
+# close_wires [ID]: closes all socket ends, or all but those of that host. An end held by another
+# process would outlive its guest, and the other host would not notice the guest's end.
 close_wires() {
   local index socket
   for index in "${!wire_sockets[@]}"; do
@@ -125,7 +126,8 @@ guest_options() {
   done
 }
 
-# Replaces itself by QEMU. The parent-death signal ends QEMU even when this script is killed by SIGKILL.
+# Replaces itself by QEMU. The parent-death signal ends QEMU even when this script is killed by
+# SIGKILL.
 become_guest() {
   local id=$1 options
   guest_options "$id"
@@ -158,7 +160,8 @@ start_guest() {
   echo "$!" >"$out/pid.$id"
 }
 
-# Prints the processor time of a process in seconds: little time means that this machine is overloaded.
+# Prints the processor time of a process in seconds: little time means that this machine is
+# overloaded.
 processor_seconds() {
   local fields
   read -r -a fields 2>/dev/null <"/proc/$1/stat" && echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
@@ -193,7 +196,8 @@ start_timer() {
   timer_pid=$!
 }
 
-# Runs until a guest requests the death of one with the file unplug.ID in $OUT, or until a guest hangs.
+# Runs until a guest requests the death of one with the file unplug.ID in $OUT, or until a guest
+# hangs.
 start_watcher() {
   (
     close_wires
@@ -205,8 +209,9 @@ start_watcher() {
   watcher_pid=$!
 }
 
-# Succeeds, and makes the file silent.ID, if a guest's file alive.ID was unchanged in the last silent_looks polls: its
-# kernel hangs. Counts polls, not seconds, so that a pause of the host does not look like a hung guest.
+# Succeeds, and makes the file silent.ID, if a guest's file alive.ID was unchanged in the last
+# silent_looks polls: its kernel hangs. Counts polls, not seconds, so that a pause of the host does
+# not look like a hung guest.
 declare -A seen_sign=() same_looks=()
 stands_still() {
   local id sign
@@ -255,8 +260,8 @@ unplug_guests() {
   done
 }
 
-# Boots the guests, waits for all, and exits with the first status that is not 0. When one host fails, the other gets
-# a limited time to end by itself, because it may wait for the failed host.
+# Boots the guests, waits for all, and exits with the first status that is not 0. When one host
+# fails, the other gets a limited time to end by itself, because it may wait for the failed host.
 run_guests() {
   local id ended status used first=0
   for ((id = 1; id <= hosts; id++)); do start_guest "$id"; done

@@ -1,4 +1,5 @@
-# The kernel of the guests, taken from the distribution and cached; source this file. Defines find_image, which sets
+# The kernel of the guests, taken from the distribution and cached; source this file. Defines
+# find_image, which sets
 #   kernel    the kernel
 #   modules   an archive with its modules and busybox, for the initial file system
 #   busybox   the program that packs such archives
@@ -11,7 +12,8 @@ needed_modules=(virtio_pci virtio_net virtio_console 9pnet_virtio 9p overlay vet
 # Used if the kernel has them.
 optional_modules=(crc32c_generic virtio_rng dummy sch_netem sch_tbf sch_prio cls_u32)
 
-# Prints the names of the packages with apt's newest kernel, the package with the kernel itself first.
+# Prints the names of the packages with apt's newest kernel, the package with the kernel itself
+# first.
 kernel_packages() {
   local meta image release package
   for meta in linux-image-amd64 linux-image-generic; do  # Debian's name, Ubuntu's
@@ -58,7 +60,8 @@ plain_module() {
   esac
 }
 
-# pack_modules FILES TARGET: packs the modules and their dependencies, numbered in the order of loading.
+# pack_modules FILES TARGET: packs the modules and their dependencies, numbered in the order of
+# loading.
 pack_modules() {
   local files=$1 target=$2 release name list path number=100
   release=$(basename "$files"/lib/modules/*)
@@ -82,11 +85,13 @@ pack_modules() {
 # number FILE OFFSET BYTES: prints a little-endian number from a file.
 number() { od -An -v "-tu$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
 
-# plain_kernel FILE TARGET: unpacks the kernel, whose own unpacker takes seconds under emulation. Copies the file
-# unchanged if its format is unknown, or if QEMU could not start the result, which needs an entry for Xen's PVH.
+# plain_kernel FILE TARGET: unpacks the kernel, whose own unpacker takes seconds under emulation.
+# Copies the file unchanged if its format is unknown, or if QEMU could not start the result, which
+# needs an entry for Xen's PVH.
 plain_kernel() {
   local offset length
-  # From the boot protocol: the sectors of the 16-bit part, then the offset of the packed kernel after it.
+  # From the boot protocol: the sectors of the 16-bit part, then the offset of the packed kernel
+  # after it.
   offset=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
   length=$(($(number "$1" 588 4) - 4))  # without its size, which is appended
   tail -c "+$((offset + 1))" "$1" | head -c "$length" >"$2.packed"
@@ -113,8 +118,8 @@ build_image() {
   cp "$tree/bin/busybox" "$folder/image/"
 }
 
-# Builds under a lock, so that concurrent runs download once, and in a temporary folder, so that the cache holds only
-# complete images.
+# Builds under a lock, so that concurrent runs download once, and in a temporary folder, so that the
+# cache holds only complete images.
 build_image_once() {
   local target=$1 folder
   shift
@@ -152,8 +157,9 @@ make_image() {
   echo "$target"
 }
 
-# An image's name contains the kernel's version and a hash of the scripts that build it. Asking apt takes seconds if it
-# has no index, so the answer is cached as a link until the package lists change.
+# An image's name contains the kernel's version and a hash of the scripts that build it. Asking apt
+# takes seconds if it has no index, so the answer is cached as a link until the package lists
+# change.
 find_image() {
   local hash target link
   hash=$(sha256sum <"$here/image.sh" | head -c 12)

@@ -11,7 +11,8 @@
 
 namespace slime::test {
 
-// Runs `work` in a child made by fork(). Returns whether the child ends in time, and work() returned true.
+// Runs `work` in a child made by fork(). Returns whether the child ends in time, and work()
+// returned true.
 template <class Work>
 bool forked(const Work& work) {
   const pid_t child = ::fork();

@@ -34,7 +34,8 @@ Status outcome(Fixture& fixture, const std::function<Status(Operation&)>& post) 
   return operation.last;
 }
 
-// Adds 1 to a number of the peer again and again, with a few atomics in flight, and keeps the old values.
+// Adds 1 to a number of the peer again and again, with a few atomics in flight, and keeps the old
+// values.
 class Adder {
  public:
   Adder(Fixture& fixture, int side, Endpoint& endpoint, const DeviceRegion& region, std::size_t offset)

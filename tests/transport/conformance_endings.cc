@@ -83,7 +83,8 @@ CONFORMANCE("close with a stopped peer ends at its bound, and cancels what is le
   const TimePoint begin = fixture.now();
   c.a().close(std::chrono::milliseconds(50));
   REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
-  // An adapter may finish the work before the bound. Then nothing is waited for, and nothing cancelled.
+  // An adapter may finish the work before the bound. Then nothing is waited for, and nothing
+  // cancelled.
   if (!fixture.works_alone() || !work.succeeded())
     CHECK(fixture.now() >= begin + std::chrono::milliseconds(50));
   CHECK(fixture.now() < begin + std::chrono::seconds(10));

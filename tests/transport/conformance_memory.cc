@@ -1,4 +1,5 @@
-// Promises about one-sided operations, checks and revocation. Run on every provider by run_conformance().
+// Promises about one-sided operations, checks and revocation. Run on every provider by
+// run_conformance().
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -25,8 +25,8 @@ struct Pair {
   std::uint64_t link = 0;  // the fixture's name for the connection
 };
 
-// What the conformance suite needs of a provider: two processes (side 0 and 1), each a device and a port, and
-// progress. A new one for each test.
+// What the conformance suite needs of a provider: two processes (side 0 and 1), each a device and a
+// port, and progress. A new one for each test.
 class Fixture {
  public:
   virtual ~Fixture() = default;
@@ -49,14 +49,14 @@ class Fixture {
   // Whether one-sided work goes on while neither side is driven, as between real adapters: it may
   // then succeed, whole, where a peer that is cut or stopped would have ended it.
   [[nodiscard]] virtual bool works_alone() const { return false; }
-  // Whether one-sided work has stopped when cut() returns. An adapter goes on with what it has until another
-  // thread has failed its queue pair.
+  // Whether one-sided work has stopped when cut() returns. An adapter goes on with what it has
+  // until another thread has failed its queue pair.
   [[nodiscard]] virtual bool cut_stops_work() const { return !works_alone(); }
   // Whether the target compares the id of a descriptor, too. An adapter knows keys only.
   [[nodiscard]] virtual bool checks_region_ids() const { return true; }
 
-  // Steps until `done()`; false when that took too long (60 s of the fixture's time, and 20 s of ours, or
-  // what patience makes of them).
+  // Steps until `done()`; false when that took too long (60 s of the fixture's time, and 20 s of
+  // ours, or what patience makes of them).
   template <class F>
   bool until(F done) {
     const TimePoint end = now() + test::patient(std::chrono::seconds(60));
@@ -71,7 +71,8 @@ class Fixture {
   void settle() { pass(std::chrono::milliseconds(20)); }
 };
 
-// Records everything that an endpoint tells its receiver. Keeps messages as copies, or holds their slots.
+// Records everything that an endpoint tells its receiver. Keeps messages as copies, or holds their
+// slots.
 class Recorder final : public Receiver {
  public:
   void on_message(Message message) noexcept override {
@@ -131,8 +132,8 @@ struct Connection {
   Endpoint& b() { return *pair.b; }
 };
 
-// A region over memory of its own, with guard bytes on both sides that must never change. In a scope of
-// AllocatedMemory the device allocates it, and the guard is the rest of its last page.
+// A region over memory of its own, with guard bytes on both sides that must never change. In a
+// scope of AllocatedMemory the device allocates it, and the guard is the rest of its last page.
 class GuardedRegion {
  public:
   GuardedRegion(Device& device, std::size_t bytes, Rights rights, std::uint64_t seed);

@@ -11,7 +11,8 @@
 
 namespace slime::transport::testing {
 
-// The machine's pool of huge pages, for one test at a time: some count what is free, or take all of it.
+// The machine's pool of huge pages, for one test at a time: some count what is free, or take all of
+// it.
 class HugePool {
  public:
   HugePool()

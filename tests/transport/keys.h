@@ -21,7 +21,8 @@ inline RemoteRegion remote_of(const RegionDescriptor& region, std::uint64_t endp
   return {region, *soft::unpack_key(region.key), endpoint_id};
 }
 
-// With bits of the first key flipped; for any provider, as all pack a key first, and its low byte first.
+// With bits of the first key flipped; for any provider, as all pack a key first, and its low byte
+// first.
 inline PackedKey flipped(const PackedKey& key, std::uint8_t bits) {
   ByteVector bytes(key.bytes().begin(), key.bytes().end());
   bytes.front() ^= std::byte{bits};

@@ -13,11 +13,11 @@
 
 namespace slime::transport::testing {
 
-// One random run: two simulated processes with a few connections between them do random things under random
-// faults, beside a model that knows what must hold. Everything follows from the seed.
+// One random run: two simulated processes with a few connections between them do random things
+// under random faults, beside a model that knows what must hold. Everything follows from the seed.
 //
-// The memory of each process is split into cells. An operation locks the cells that it writes, so what they
-// must hold afterwards is known; a cell that is not locked must never change.
+// The memory of each process is split into cells. An operation locks the cells that it writes, so
+// what they must hold afterwards is known; a cell that is not locked must never change.
 class Simulation {
  public:
   explicit Simulation(std::uint64_t seed);
@@ -56,8 +56,8 @@ class Simulation {
     std::unique_ptr<DeviceRegion> region;  // null: closed
     [[nodiscard]] std::uint64_t at(std::size_t i) const;
   };
-  // What the atomics on one number may do. The k-th adds, or swaps in, the bit 2k: so the number tells which
-  // of them took effect, and a bit with an odd place that one did so twice.
+  // What the atomics on one number may do. The k-th adds, or swaps in, the bit 2k: so the number
+  // tells which of them took effect, and a bit with an odd place that one did so twice.
   struct Counter {
     std::vector<AtomicWork*> posted;
     std::uint64_t frozen = 0;  // bits of atomics that a close of the region has decided

@@ -88,8 +88,8 @@ void Simulation::finished(Work& work) {
     return;
   }
   unlock_read(work);
-  // A failed read touches our memory no more. A failed write may still be under way to the peer, unless the
-  // peer said that it is not.
+  // A failed read touches our memory no more. A failed write may still be under way to the peer,
+  // unless the peer said that it is not.
   const bool answered = code == Code::kNotFound || code == Code::kPermissionDenied;
   if (work.kind == Work::Kind::kRead || answered) unlock_written(work, true);
 }

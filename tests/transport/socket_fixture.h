@@ -16,7 +16,8 @@
 
 namespace slime::transport::testing {
 
-// What connects over real sockets on loopback: two devices, two loops driven by the test, a listener on side
+// What connects over real sockets on loopback: two devices, two loops driven by the test, a
+// listener on side
 // 1. Every connection is made by the handshake.
 class SocketFixture final : public Fixture, private Acceptor {
  public:
@@ -84,8 +85,8 @@ class SocketFixture final : public Fixture, private Acceptor {
   Port& port(int side) override { return *ports_[side]; }
   Loop& loop(int side) override { return *loops_[side]; }
 
-  // On an adapter, returns once each end has the other's hello, or one of the ends has failed. Another thread
-  // connects the queue pairs, so a fixed number of steps would not do.
+  // On an adapter, returns once each end has the other's hello, or one of the ends has failed.
+  // Another thread connects the queue pairs, so a fixed number of steps would not do.
   Result<Pair> connect() override {
     Result<Pair> pair = connect_without_hello();
     if (!pair || !on_adapter()) return pair;
@@ -124,8 +125,8 @@ class SocketFixture final : public Fixture, private Acceptor {
   }
   TimePoint now() override { return steady_clock().now(); }
 
-  // Shuts the initiator's socket down under its endpoint: what is unsent is lost and both ends see the end,
-  // as when the kernel closes the sockets of a process that died.
+  // Shuts the initiator's socket down under its endpoint: what is unsent is lost and both ends see
+  // the end, as when the kernel closes the sockets of a process that died.
   void cut(const Pair& pair) override {
     const std::string& local = ports_of_links_.at(pair.link);
     for (int fd = 3; fd < 1024; ++fd) {

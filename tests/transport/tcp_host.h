@@ -16,7 +16,8 @@
 
 namespace slime::transport::testing {
 
-// A device and port on a loop of its own, which the test drives; tcp unless another provider is named.
+// A device and port on a loop of its own, which the test drives; tcp unless another provider is
+// named.
 struct TcpHost {
   explicit TcpHost(std::string name, std::string token = {}, const Clock& clock = steady_clock(),
                    PortOptions port_options = {}, const std::string& provider_name = "tcp") {

@@ -1,5 +1,5 @@
-// Memory of huge pages: what the pool refuses, and that what it gave never fails. The tests of real memory
-// run where the machine's pool has pages.
+// Memory of huge pages: what the pool refuses, and that what it gave never fails. The tests of real
+// memory run where the machine's pool has pages.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>

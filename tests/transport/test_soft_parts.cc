@@ -1,4 +1,5 @@
-// Parts of the software engine that stand alone: posted operations and their order, and where a payload goes.
+// Parts of the software engine that stand alone: posted operations and their order, and where a
+// payload goes.
 #include <doctest/doctest.h>
 
 #include <array>

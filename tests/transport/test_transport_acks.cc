@@ -1,4 +1,5 @@
-// Writes whose acks may wait for those behind them: which ones ask for that, and what the target does.
+// Writes whose acks may wait for those behind them: which ones ask for that, and what the target
+// does.
 #include <doctest/doctest.h>
 
 #include <deque>

@@ -1,5 +1,5 @@
-// Writes whose bytes the target reads out of the initiator's memory: their frames, and peers that say what
-// they must not.
+// Writes whose bytes the target reads out of the initiator's memory: their frames, and peers that
+// say what they must not.
 #include <doctest/doctest.h>
 
 #include <algorithm>

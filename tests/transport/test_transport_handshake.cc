@@ -137,8 +137,8 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
       "0300746370"
       "0000";
   CHECK(to_hex(Bytes(auth).first(auth.size() - 32)) == auth_fields);
-  // HMAC-SHA256("k", "slime handshake 3 initiator" HELLO CHALLENGE AUTH-without-MAC), computed by another
-  // implementation (Python's hmac module).
+  // HMAC-SHA256("k", "slime handshake 3 initiator" HELLO CHALLENGE AUTH-without-MAC), computed by
+  // another implementation (Python's hmac module).
   CHECK(to_hex(Bytes(auth).last(32)) == "d946f27b28bbe6d02eeb353d554934bd62ebdd9b86762d8a1767143ffeb4edd9");
   give(s.b, auth);
   REQUIRE(s.a.state() == State::kDeciding);
@@ -166,8 +166,8 @@ TEST_CASE("the frames are the documented ones, byte by byte") {
         "01"
         "010052"
         "010051");
-  // With the label "slime handshake 3 acceptor", over HELLO CHALLENGE AUTH ACCEPT-without-MAC: SETUP may be
-  // under way still.
+  // With the label "slime handshake 3 acceptor", over HELLO CHALLENGE AUTH ACCEPT-without-MAC:
+  // SETUP may be under way still.
   CHECK(to_hex(Bytes(accept).last(32)) == "81ffd98b8290908cef627fc00ad163ecffbc998c4af814787414fc25b1bd2e3c");
   give(s.b, setup);
   CHECK(s.b.state() == State::kDone);
@@ -224,7 +224,8 @@ TEST_CASE("a member between two others cannot pass a later proof of one on to th
   s.b.accept(0, "", as_bytes("from b"));
   take_output(s.a);
   take_output(s.b);
-  // "a" asked for an address, not for a name: the one in the middle answers as itself, and speaks as "a".
+  // "a" asked for an address, not for a name: the one in the middle answers as itself, and speaks
+  // as "a".
   ByteVector accept;
   ByteWriter writer(accept);
   writer.write(instance(9));

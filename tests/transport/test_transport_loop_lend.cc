@@ -10,8 +10,9 @@
 
 #include "transport/loop.h"
 
-// Callers that drive a loop while its own thread sleeps. A wake-up that is lost would be made up for within a
-// second: where that could happen there are so many rounds that the deadline of all of them tells.
+// Callers that drive a loop while its own thread sleeps. A wake-up that is lost would be made up
+// for within a second: where that could happen there are so many rounds that the deadline of all of
+// them tells.
 namespace slime::transport {
 namespace {
 

@@ -1,5 +1,5 @@
-// How long a peer may be unreachable: what is derived from it, and that TCP connections end by it and not
-// before.
+// How long a peer may be unreachable: what is derived from it, and that TCP connections end by it
+// and not before.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using std::chrono::seconds;
 
 // A busy machine may be so late with a timer of the kernel.
 const Nanos kLate = test::patient(seconds(2));
-// An outage that proves that the default one is tolerated: keepalive has an interval of 1 s more than that.
+// An outage that proves that the default one is tolerated: keepalive has an interval of 1 s more
+// than that.
 constexpr Nanos kExactOutage = limits::kOutageTolerated + milliseconds(500);
 
 TEST_CASE("what is derived from the outage tolerated, for several outages") {
@@ -128,7 +129,7 @@ TEST_CASE("a port takes no outage that is out of range") {
   }
 }
 
-// ------------------------------------------------------------------------------------------- over real
+// --------------------------------------------------------------------------------------- over real
 // sockets
 
 // Two ends over a TCP connection, with what was sent on it.
@@ -204,9 +205,9 @@ TEST_CASE("an unreachable peer is gone after the outage tolerated and two interv
   check_end(line, outage, began);
 }
 
-// Cuts ten connections for the default outage, one after the other, so that each outage begins at another
-// time after the last sign of life. Returns the longest outage: on a busy machine it may exceed kExactOutage,
-// and a connection may end then. Otherwise checks that all connections work.
+// Cuts ten connections for the default outage, one after the other, so that each outage begins at
+// another time after the last sign of life. Returns the longest outage: on a busy machine it may
+// exceed kExactOutage, and a connection may end then. Otherwise checks that all connections work.
 Nanos check_survival() {
   const auto fixture = over_tcp(limits::kOutageTolerated);
   constexpr int kLines = 10;

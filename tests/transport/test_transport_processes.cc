@@ -1,5 +1,5 @@
-// Peers that die or stop for real: killed with SIGKILL or stopped with SIGSTOP in the middle of work. On the
-// provider that SLIME_TEST_PROVIDER names.
+// Peers that die or stop for real: killed with SIGKILL or stopped with SIGSTOP in the middle of
+// work. On the provider that SLIME_TEST_PROVIDER names.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -98,7 +98,8 @@ struct Client final : TcpHost, Receiver {
     return std::all_of(operations.begin(), operations.end(),
                        [](const Timed& o) { return o.completions > 0; });
   }
-  // Posts work of one kind, waits until some of it has completed, and posts more: the peer is in the middle.
+  // Posts work of one kind, waits until some of it has completed, and posts more: the peer is in
+  // the middle.
   void get_going(Kind kind, TimePoint deadline = kNever) {
     post(kind, deadline);
     REQUIRE(until([&] {
@@ -174,8 +175,8 @@ TEST_CASE("a peer killed while it is stopped is seen dead, too") {
   CHECK(client.closed_when - killed < seconds(1));
 }
 
-// Moves memory that no peer maps. A stopped process cannot answer for it; what the kernel copies for us needs
-// no answer.
+// Moves memory that no peer maps. A stopped process cannot answer for it; what the kernel copies
+// for us needs no answer.
 void expect_stop_meets_deadline(Client::Kind kind) {
   Client client("serve-registered");
   const TimePoint deadline = steady_clock().now() + test::patient(milliseconds(500));
@@ -348,8 +349,8 @@ TEST_CASE("closing a region is final against a peer that is stopped in the middl
   }
 }
 
-// Stops the peer in the middle and ends the connection. True: it was inside of a copy of its own, so that the
-// end is not told yet.
+// Stops the peer in the middle and ends the connection. True: it was inside of a copy of its own,
+// so that the end is not told yet.
 bool end_under_a_stopped_peer(Exporter& owner) {
   REQUIRE(owner.peer_says() == "going");
   REQUIRE(owner.peer->stop().ok());
@@ -360,9 +361,9 @@ bool end_under_a_stopped_peer(Exporter& owner) {
   return owner.closed == nullptr;
 }
 
-// Where the peer is when it is stopped is chance, and in a slow build it is often elsewhere than in a copy:
-// so many attempts, of which one that meets it there is enough. On other providers there are no such copies,
-// and one shows what there is.
+// Where the peer is when it is stopped is chance, and in a slow build it is often elsewhere than in
+// a copy: so many attempts, of which one that meets it there is enough. On other providers there
+// are no such copies, and one shows what there is.
 const int kAttempts = test::endpoint_provider() == "shm" ? 200 : 1;
 
 TEST_CASE("no byte of a peer that was stopped in the middle lands after the connection's end was told") {

@@ -123,8 +123,8 @@ TEST_CASE("copies of mapped memory follow each other while the peer is stopped a
   CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
 }
 
-// Makes whole pages inaccessible, for the kernel too. The owner of an open region must not do that. This does
-// not unmap them: the sanitizer could then map memory of its own at the same addresses.
+// Makes whole pages inaccessible, for the kernel too. The owner of an open region must not do that.
+// This does not unmap them: the sanitizer could then map memory of its own at the same addresses.
 void take_away(MutableBytes pages) { REQUIRE(::mprotect(pages.data(), pages.size(), PROT_NONE) == 0); }
 
 TEST_CASE("several reads, or writes, are moved together, and one of memory that is not there fails alone") {

@@ -1,5 +1,5 @@
-// Random runs of the software engine beside a model. The number of seeds comes from SLIME_SIM_SEEDS (10,000
-// by default); SLIME_SIM_SEED=S runs that one.
+// Random runs of the software engine beside a model. The number of seeds comes from SLIME_SIM_SEEDS
+// (10,000 by default); SLIME_SIM_SEED=S runs that one.
 #include <doctest/doctest.h>
 
 #include <cstdio>

@@ -16,7 +16,8 @@ namespace {
 
 using tcp::TcpWire;
 
-// A wire on one end of a loopback connection, a plain socket on the other, and the engine's place between.
+// A wire on one end of a loopback connection, a plain socket on the other, and the engine's place
+// between.
 struct WireTest final : WireHandler {
   explicit WireTest(const Clock& clock = steady_clock(), Nanos outage = limits::kOutageTolerated) {
     auto made = Loop::create({.clock = &clock});

@@ -1,5 +1,5 @@
-// Regions and messages are used by any thread while loops with threads of their own move data. On the
-// provider that SLIME_TEST_PROVIDER names.
+// Regions and messages are used by any thread while loops with threads of their own move data. On
+// the provider that SLIME_TEST_PROVIDER names.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// The real verbs provider, for machines with an RDMA device: in the emulated machine of tests/rxe it is
-// SoftRoCE's. Skipped, loudly, where there is none.
+// The real verbs provider, for machines with an RDMA device: in the emulated machine of tests/rxe
+// it is SoftRoCE's. Skipped, loudly, where there is none.
 #include <doctest/doctest.h>
 
 #include <algorithm>

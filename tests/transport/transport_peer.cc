@@ -1,12 +1,14 @@
-// A peer in a process of its own, for tests that kill or stop it. Does what its first argument says, tells
-// its address as the first line of its stdout, ends at the end of its stdin. On the provider that
-// SLIME_TEST_PROVIDER names.
+// A peer in a process of its own, for tests that kill or stop it. Does what its first argument
+// says, tells its address as the first line of its stdout, ends at the end of its stdin. On the
+// provider that SLIME_TEST_PROVIDER names.
 //
 //   transport_peer serve             exports a region to each peer and swallows what is sent to it
-//   transport_peer serve-registered  the same, with memory that Slime has not allocated: no peer maps it
-//   transport_peer write ADDRESS  writes into the region that the peer exports, without end
-//   transport_peer read ADDRESS   reads it, without end; both say "going" after a while, and "over" when they
-//   are refused
+//   transport_peer serve-registered  the same, with memory that Slime has not allocated, so that no
+//                                    peer maps it
+//   transport_peer write ADDRESS     writes into the region that the peer exports, without end
+//   transport_peer read ADDRESS      reads that region, without end
+//
+// write and read print "going" after a while, and "over" when they are refused.
 #include <poll.h>
 #include <unistd.h>
 

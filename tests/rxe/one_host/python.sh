@@ -1,6 +1,7 @@
 #!/bin/bash
-# The Python tests and the matrix of languages and features (tests/matrix) with agents on verbs, in the environment that
-# scripts/test.sh makes. In one run, because starting pytest takes most of a minute on an emulated machine.
+# The Python tests and the matrix of languages and features (tests/matrix) with agents on verbs, in
+# the environment that scripts/test.sh makes. In one run, because starting pytest takes most of a
+# minute on an emulated machine.
 set -euo pipefail
 build=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -8,10 +9,10 @@ if [ ! -f .venv/.slime-installed ]; then
   echo "SKIPPED: Python tests on verbs: .venv has no package slime-rdma; scripts/test.sh makes it"
   exit 77
 fi
-# Only five of the tests that start Python repeatedly, which takes up to half a minute per start on an
-# emulated machine. Without tests that name another provider or use none; tests of encoding, output or
-# checks before sending, which do not depend on the provider (of arrays per dtype only float32); tests
-# of stream timers; and tests that load torch, which alone takes minutes.
+# Only five of the tests that start Python repeatedly, which takes up to half a minute per start on
+# an emulated machine. Without tests that name another provider or use none; tests of encoding,
+# output or checks before sending, which do not depend on the provider (of arrays per dtype only
+# float32); tests of stream timers; and tests that load torch, which alone takes minutes.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
   'tests/python/test_service_proxy.py::test_calls_go_on_when_a_server_is_killed[THREAD]'

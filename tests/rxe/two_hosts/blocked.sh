@@ -1,6 +1,6 @@
 #!/bin/bash
-# The network between two hosts drops only RDMA packets, as firewalls do. Agents of "auto" use tcp, and report why.
-# shellcheck source=tests/rxe/common.sh disable=SC2154
+# The network between two hosts drops only RDMA packets, as firewalls do. Agents of "auto" use tcp,
+# and report why. shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 tc qdisc add dev eth0 root handle 1: prio priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
 tc qdisc add dev eth0 parent 1:1 handle 10: netem loss 100%

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A worker of "auto" on each of two hosts, with several peers at once: shared memory with a program on its own host,
-# RDMA with a program on the other host, tcp with a program that only uses tcp.
+# A worker of "auto" on each of two hosts, with several peers at once: shared memory with a program
+# on its own host, RDMA with a program on the other host, tcp with a program that only uses tcp.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 export SLIME_VERBS_TIMEOUT=18  # a busy machine acknowledges late

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Programs on two hosts: the registry on host 1, a worker on each, which the other host finds by name, calls, writes to and reads from;
-# a cache on host 1, used from host 2. In C++ and, where the repository's Python environment has the package, in Python.
-# shellcheck source=tests/rxe/common.sh disable=SC2154
+# Programs on two hosts: the registry on host 1, a worker on each, which the other host finds by
+# name, calls, writes to and reads from; a cache on host 1, used from host 2. In C++ and, where the
+# repository's Python environment has the package, in Python. shellcheck source=tests/rxe/common.sh
+# disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 hosts_py=$(dirname "${BASH_SOURCE[0]}")/../hosts.py
 python=$(dirname "${BASH_SOURCE[0]}")/../../../.venv/bin/python

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Each host loses 1 % of the packets that it sends. Every read, write and call still succeeds, with correct bytes.
-# shellcheck source=tests/rxe/common.sh disable=SC2154
+# Each host loses 1 % of the packets that it sends. Every read, write and call still succeeds, with
+# correct bytes. shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 export SLIME_VERBS_TIMEOUT=17  # half a second: a busy machine acknowledges late
 start_registry

@@ -1,7 +1,6 @@
 #!/bin/bash
-# The RDMA address of each host does not answer ARP, so queue pairs cannot connect. Agents of "auto" use tcp, and report
-# why.
-# shellcheck source=tests/rxe/common.sh disable=SC2154
+# The RDMA address of each host does not answer ARP, so queue pairs cannot connect. Agents of "auto"
+# use tcp, and report why. shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 gid_of() { grep -ls "ffff:0a4d:000$1" /sys/class/infiniband/rxe0/ports/1/gids/* | head -n 1; }
 has_gid() { [ -n "$(gid_of "$HOST_ID")" ]; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The QEMU of host 1, the server, is killed while host 2 writes to it and waits for 64 calls, with default settings: all
-# operations end with kUnavailable within 10 s. The registry dies with host 1.
+# The QEMU of host 1, the server, is killed while host 2 writes to it and waits for 64 calls, with
+# default settings: all operations end with kUnavailable within 10 s. The registry dies with host 1.
 # shellcheck source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_registry

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The QEMU of host 1, the server, is killed while it holds 64 calls of host 2, with no other traffic: the calls end
-# with kUnavailable within 10 s. The registry dies with host 1.
-# shellcheck source=tests/rxe/common.sh disable=SC2154
+# The QEMU of host 1, the server, is killed while it holds 64 calls of host 2, with no other
+# traffic: the calls end with kUnavailable within 10 s. The registry dies with host 1. shellcheck
+# source=tests/rxe/common.sh disable=SC2154
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_registry
 if [ "$HOST_ID" = 1 ]; then

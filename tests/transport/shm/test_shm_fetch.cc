@@ -1,5 +1,5 @@
-// Memory of another process, read by its address: what is there, what is not, and what a process that ends,
-// or withdraws, changes.
+// Memory of another process, read by its address: what is there, what is not, and what a process
+// that ends, or withdraws, changes.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -35,14 +35,15 @@ struct Mapped {
   std::size_t bytes;
 };
 
-// A process that has 16 pages of kFill, and then does nothing; it connected to us over a socket pair's like.
+// A process that has 16 pages of kFill, and then does nothing; it connected to us over a socket
+// pair's like.
 struct Other {
   Other() {
     std::fill_n(memory.data, memory.bytes, kFill);
     const pid_t parent = ::getpid();
     int fds[2];
-    // A pair made here has our own process id on both ends; the child makes its own, and passes nothing: it
-    // connects to a socket that we listen at.
+    // A pair made here has our own process id on both ends; the child makes its own, and passes
+    // nothing: it connects to a socket that we listen at.
     const std::string name = shm::local_socket_name(InstanceId::random());
     auto listening = shm::listen_local(name);
     REQUIRE(listening.has_value());

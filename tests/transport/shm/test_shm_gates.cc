@@ -1,5 +1,5 @@
-// Memory that a peer writes by its address: what closes it to the peer, and whom an owner waits for that
-// takes it back.
+// Memory that a peer writes by its address: what closes it to the peer, and whom an owner waits for
+// that takes it back.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,7 +43,8 @@ struct Shown {
   PeerWindow window;
 };
 
-// A process that has the window, and does what it is told by `fn`; it waits for go() where that calls wait().
+// A process that has the window, and does what it is told by `fn`; it waits for go() where that
+// calls wait().
 class Peer {
  public:
   template <class F>

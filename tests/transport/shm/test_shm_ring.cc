@@ -223,7 +223,7 @@ TEST_CASE("an empty ring gives its pages back, and the stream goes on; one with 
   }
 }
 
-// ------------------------------------------------------------------------------ a peer that does as it likes
+// -------------------------------------------------------------------- a peer that does as it likes
 
 TEST_CASE("a record that cannot be is corrupt, and nothing is read past it") {
   for (const std::uint64_t length : {std::uint64_t{limits::kRingRecordBytes} - kRingWord + 1,

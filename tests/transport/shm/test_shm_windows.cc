@@ -1,5 +1,5 @@
-// Memory that a peer maps: what it may do with it, until when, and what a peer that lies, stops or dies
-// changes.
+// Memory that a peer maps: what it may do with it, until when, and what a peer that lies, stops or
+// dies changes.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -123,8 +123,8 @@ struct User {
   std::unique_ptr<shm::Windows> windows;
 };
 
-// Runs `fn` in a process of its own, which exits with what it returns. Windows that are mapped here are
-// mapped there, too.
+// Runs `fn` in a process of its own, which exits with what it returns. Windows that are mapped here
+// are mapped there, too.
 template <class F>
 pid_t in_child(Owner& owner, F fn) {
   const pid_t pid = ::fork();

@@ -1,4 +1,5 @@
-// Registration with a real driver: a part of test_transport_verbs, for machines with an RDMA device.
+// Registration with a real driver: a part of test_transport_verbs, for machines with an RDMA
+// device.
 #include <doctest/doctest.h>
 #include <linux/capability.h>
 #include <sys/mman.h>

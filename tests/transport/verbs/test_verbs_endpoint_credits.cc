@@ -8,7 +8,7 @@
 namespace slime::transport::testing {
 namespace {
 
-// ------------------------------------------------------------------------------------- the completion queue
+// ---------------------------------------------------------------------------- the completion queue
 
 constexpr std::uint32_t kSmallPool = 64;
 constexpr int kPlaces = 5;
@@ -89,7 +89,7 @@ TEST_CASE("a completion queue that is reserved to the last entry takes all the w
   CHECK(fixture.fabric().counters("fake1").cq_high_water <= static_cast<std::size_t>(queue));
 }
 
-// --------------------------------------------------------------------------------------- stale completions
+// ------------------------------------------------------------------------------- stale completions
 
 TEST_CASE(
     "completions of an endpoint that is gone are counted and dropped, also when its place is taken again") {
@@ -137,7 +137,7 @@ TEST_CASE(
   CHECK(next.a->error().ok());
 }
 
-// ------------------------------------------------------------------------------------ receives never run dry
+// -------------------------------------------------------------------------- receives never run dry
 
 ByteVector numbered(std::uint32_t number, std::size_t bytes) {
   ByteVector out(std::max(bytes, sizeof number), std::byte{static_cast<unsigned char>(number)});

@@ -18,7 +18,7 @@ void check_path(const std::string& text) {
   CHECK((contains(text, "with b ") || contains(text, "connection to b ")));
 }
 
-// ---------------------------------------------------------------------------------------------- failed posts
+// ------------------------------------------------------------------------------------ failed posts
 
 // Posts a batch of `blocks`, a second batch and a message, while the nth work request is refused.
 void refuse_post(Rig& rig, const Blocks& blocks, int nth) {
@@ -89,7 +89,7 @@ TEST_CASE("a device that cannot take back memory makes no more connections on th
   CHECK(rig.fixture.port(0).endpoints() == 1);
 }
 
-// ----------------------------------------------------------------------------------------- error completions
+// ------------------------------------------------------------------------------- error completions
 
 struct Failure {
   ibv_wc_status status;
@@ -201,7 +201,7 @@ TEST_CASE("the end does not wait for messages that need no completion") {
   CHECK(rig.fixture.now() - begin < limits::kFlushBound);
 }
 
-// ------------------------------------------------------------------------- a fabric that carries nothing
+// ------------------------------------------------------------------- a fabric that carries nothing
 
 TEST_CASE("a connection over which nothing ever came is unreached on both sides, whoever noticed") {
   FakeVerbsFixture fixture;
@@ -246,7 +246,7 @@ TEST_CASE("a peer that goes before anything came, or a device that fails later, 
   }
 }
 
-// --------------------------------------------------------------------------------------------- link and port
+// ----------------------------------------------------------------------------------- link and port
 
 TEST_CASE("a link that stays down ends what is under way with the path and the cause") {
   Rig rig;
@@ -308,7 +308,7 @@ TEST_CASE("after a change of the GID new connections use the new one, and old on
   CHECK(rig.fixture.until([&] { return next.receiver_b.messages.size() == 1; }));
 }
 
-// ------------------------------------------------------------------------------------------------ the device
+// -------------------------------------------------------------------------------------- the device
 
 TEST_CASE("a device that fails for good ends every operation, once, and every connection") {
   Rig rig(4 << 20);

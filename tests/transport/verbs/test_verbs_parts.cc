@@ -93,7 +93,7 @@ TEST_CASE("an operation has succeeded once all of it was posted and came back wi
   CHECK_FALSE(operation.succeeded());
 }
 
-// ----------------------------------------------------------------------------------------- counters
+// ---------------------------------------------------------------------------------------- counters
 
 TEST_CASE("an error completion counts once, and for what is to blame") {
   EndpointCounters counters;

@@ -188,7 +188,7 @@ TEST_CASE("memory that is mapped read-only can be registered for reading, and fo
             .code() == Code::kInvalidArgument);
 }
 
-// ------------------------------------------------------------------------------------------------ ordering
+// ---------------------------------------------------------------------------------------- ordering
 
 TEST_CASE("regions are registered with relaxed ordering, what a port uses for itself is not") {
   WatchedDevice watched;
@@ -240,7 +240,7 @@ TEST_CASE("an error that has nothing to do with ordering is reported, and orderi
   CHECK((watched.registered.at(0).access & kRelaxed) != 0);
 }
 
-// -------------------------------------------------------------------------------------- shared registrations
+// ---------------------------------------------------------------------------- shared registrations
 
 TEST_CASE("a range of our own side inside an allocation needs no registration of its own") {
   WatchedDevice watched(with_largest_registration(4 * kMiB));
@@ -308,7 +308,7 @@ TEST_CASE("only ranges that lie wholly inside a living allocation share its regi
   CHECK(watched.state->find_allocation(address, 1) == nullptr);
 }
 
-// ------------------------------------------------------------------------------------------------- device
+// ------------------------------------------------------------------------------------------ device
 
 TEST_CASE("ports hear what happens to the device, after its port was probed again") {
   class Listener final : public verbs::RegionUsers {
