@@ -10,7 +10,7 @@ import json
 import os
 import re
 
-# The order in which the package `nixl` tries them.
+# The package `nixl` tries these packages in this order.
 PACKAGES = ("nixl_cu13", "nixl_cu12", "nixl_cu11", "nixl_rocm")
 
 

@@ -59,7 +59,8 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagRendezvous = 1;     // the body is an Offer
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;  // of an error: the handler may have run
-// Marks a request by number that is answered only if it fails, and this answer.
+// Marks a request that names its method by number and is answered only if it fails. Also marks that
+// answer.
 inline constexpr std::uint8_t kFlagOneWay = 16;
 inline constexpr std::uint8_t kFlagMetadata = 32;     // kRequest: Extras follow the names
 inline constexpr std::uint8_t kFlagTiming = 32;       // kReply: ServerTimes precede the text
