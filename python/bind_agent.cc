@@ -115,13 +115,13 @@ void bind_regions(nb::class_<PyAgent>& agent) {
           "allocate", &allocate, nb::arg("bytes"), nb::arg("rights") = Rights::kLocal,
           nb::arg("pages") = Pages::kDefault,
           nb::sig("def allocate(self, bytes: int, rights: Rights = ..., pages: Pages = ...) -> MemoryRegion"),
-          "Zeroed memory of Slime's own. Huge pages are all taken now, from the machine's pool;\n"
-          "ResourceExhausted says how many it lacks, and what to do.")
-      .def(
-          "register_memory", &register_memory, nb::arg("buffer").none(), nb::arg("rights") = Rights::kLocal,
-          nb::sig("def register_memory(self, buffer: typing.Any, rights: Rights = ...) -> MemoryRegion"),
-          "Anything contiguous with the buffer protocol, DLPack or __array_interface__, in host memory. The\n"
-          "region keeps it alive and in place until it is closed.")
+          "Allocates zeroed registered memory. Huge pages are all taken now, from the machine's\n"
+          "pool; ResourceExhausted says how many the pool lacks, and what to do.")
+      .def("register_memory", &register_memory, nb::arg("buffer").none(), nb::arg("rights") = Rights::kLocal,
+           nb::sig("def register_memory(self, buffer: typing.Any, rights: Rights = ...) -> MemoryRegion"),
+           "Registers host memory of a contiguous object with the buffer protocol, DLPack or\n"
+           "__array_interface__. The region keeps the object alive and in place until the region\n"
+           "is closed.")
       .def(
           "publish",
           [](const PyAgent& self, std::string name, const PyRegion& region) {
@@ -133,7 +133,8 @@ void bind_regions(nb::class_<PyAgent>& agent) {
             }();
             check(status);
           },
-          nb::arg("name"), nb::arg("region"), "Makes a region known by name: peers ask this agent for it.")
+          nb::arg("name"), nb::arg("region"),
+          "Publishes a region under a name, by which peers ask this agent for it.")
       .def(
           "unpublish",
           [](const PyAgent& self, std::string name) {
@@ -146,7 +147,7 @@ void bind_regions(nb::class_<PyAgent>& agent) {
 void bind_life(nb::class_<PyAgent>& agent) {
   agent
       .def_static("provider_names", &PeerAgent::provider_names,
-                  "What `provider` may be in this build: \"auto\", \"tcp\", ...")
+                  "Returns the values of `provider` in this build: \"auto\", \"tcp\", ...")
       .def(
           "_list_peers_json",
           [](const PyAgent& self, double timeout) {
@@ -177,16 +178,15 @@ void bind_life(nb::class_<PyAgent>& agent) {
             return ran;
           },
           nb::arg("budget") = 0.0,
-          "Progress.CALLER only: runs what is due, waits up to `budget` seconds (0.1 at most) if nothing "
-          "is.\n"
-          "True if anything ran.")
+          "Progress.CALLER only: runs due work; waits up to `budget` seconds (0.1 at most) if\n"
+          "there is none. Returns whether anything ran.")
       .def(
           "drain",
           [](const PyAgent& self, double timeout) {
             check(run_blocking(
                 [target = self.shared(), nanos = timeout_from(timeout)] { return target->drain(nanos); }));
           },
-          nb::arg("timeout"), "Refuses new requests, waits for those that run.")
+          nb::arg("timeout"), "Refuses new requests, and waits for running handlers.")
       .def("_next_imm", &next_imm, nb::sig("def _next_imm(self) -> tuple[Peer, int] | None"),
            "Waits for a notification. Returns (peer, number), or None once the agent is closed.")
       .def(
@@ -262,8 +262,8 @@ void bind_agent(nb::module_& m) {
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
       .value("CALLER", Progress::kCaller, "result() and poll(), in the caller: no hand-over between threads")
       .value("POLLED", Progress::kPolled,
-             "a thread, and callers that poll wait_done() carry out the operations that they began, of any "
-             "size");
+             "a thread; a caller that polls wait_done() carries out the operations that it began,\n"
+             "of any size");
   nb::class_<PyAgent> agent(m, "PeerAgent", "See slime.PeerAgent.");
   bind_init(agent);
   agent.def_prop_ro("name", [](const PyAgent& self) { return self.agent().name(); })
@@ -282,10 +282,11 @@ void bind_agent(nb::module_& m) {
   bind_proxy(m);
   m.def(
       "dump", [] { return dump(); }, nb::call_guard<nb::gil_scoped_release>(),
-      "What every agent of this process is doing, in lines for people.");
+      "Returns a description of every agent of this process and of its operations, in lines for\n"
+      "people.");
   m.def(
       "dump_on_signal", [](int number) { check(dump_on_signal(number)); }, nb::arg("number") = SIGUSR1,
-      "From now on this process writes dump() to stderr when it gets the signal, and goes on.");
+      "Makes this process write dump() to stderr at each such signal, without stopping.");
 }
 
 }  // namespace slime::python

@@ -249,7 +249,7 @@ PyAttachment attachment_from(const rpc::Payload& payload, const nb::bytes& data)
 void bind_attachments(nb::module_& m) {
   m.def(
       "drain_released", [] { ReleaseQueue::get().drain(); },
-      "Lets go of Python's memory that was lent and is not in use any more.");
+      "Releases Python memory that was lent and is no longer in use.");
   m.def(
       "wait_released",
       [] {
@@ -257,25 +257,25 @@ void bind_attachments(nb::module_& m) {
         const nb::gil_scoped_release unlocked;
         return queue.wait();
       },
-      "Waits until drain_released() has something to do. False once closed.");
+      "Waits until drain_released() has memory to release. Returns False once closed.");
   m.def("close_released", [] { ReleaseQueue::get().close(); });
 
-  nb::class_<PyAttachedBody>(m, "AttachedBody", "What goes beside the arguments or the result of a call.")
+  nb::class_<PyAttachedBody>(m, "AttachedBody", "The attachments of the arguments or the result of a call.")
       .def(nb::init<>())
       .def("add", &PyAttachedBody::add, nb::arg("object").none(), nb::arg("memory").none(),
            nb::arg("dtype").none(), nb::arg("shape"),
            nb::sig("def add(self, object: typing.Any, memory: MemoryRegion | Attachment | None, "
                    "dtype: str | None, shape: collections.abc.Sequence[int]) -> bytes"),
-           "The data of the extension value that stands for it.")
+           "Adds an attachment. Returns the data of the extension value that refers to it.")
       .def("add_into", &PyAttachedBody::add_into, nb::arg("object").none(), nb::arg("region").none(),
            nb::sig("def add_into(self, object: typing.Any, region: MemoryRegion | None) -> None"),
-           "Memory that the next attachment of the reply is read into.");
+           "Names the memory into which the next attachment of the reply is read.");
 
   nb::class_<PyAttachment>(
       m, "Attachment", nb::type_slots(kAttachmentSlots),
-      "Bytes that came beside the arguments or the result of a call, where they were received. Has the "
-      "buffer\n"
-      "protocol; the memory goes back when this and every view of it are gone, or by release().")
+      "An attachment of the arguments or the result of a call, in the memory where it was\n"
+      "received. Has the buffer protocol. The memory is released by release(), or when this\n"
+      "object and every view of it are gone.")
       .def("__len__", &PyAttachment::size)
       .def_prop_ro("nbytes", &PyAttachment::size)
       .def_prop_ro(
@@ -284,7 +284,7 @@ void bind_attachments(nb::module_& m) {
             const rpc::ArrayType* const array = self.attachment().array();
             return array == nullptr ? std::nullopt : std::optional(array->dtype);
           },
-          "What its sender says that it is an array of (\"<f4\"); None: it is only bytes.")
+          "The dtype of an array (\"<f4\"), as the sender gave it; None: plain bytes.")
       .def_prop_ro(
           "shape",
           [](const PyAttachment& self) {
@@ -298,7 +298,8 @@ void bind_attachments(nb::module_& m) {
           nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("released", &PyAttachment::released)
       .def("release", &PyAttachment::release,
-           "Gives the memory back now. InvalidArgument while arrays or views of it are there. Idempotent.")
+           "Releases the memory now. Raises InvalidArgument while arrays or views of it exist.\n"
+           "Idempotent.")
       .def("discard", &PyAttachment::discard,
            "Frees the pages of large received memory now, even while views exist: they read as zeros then. "
            "Memory\n"

@@ -288,7 +288,7 @@ void bind_cache(nb::module_& m) {
             return info_dict(unwrap(by_name(&CacheClient::info)(self, std::move(space), key)));
           },
           nb::arg("namespace"), nb::arg("key"),
-          "version, length, checksum and pinned of an object, without reading it.",
+          "Returns version, length, checksum and pinned of an object, without reading its bytes.",
           nb::sig("def info(self, namespace: str, key: str | bytes) -> dict"))
       .def(
           "exists",
@@ -302,7 +302,7 @@ void bind_cache(nb::module_& m) {
           [](const PyCacheClient& self, std::string space, nb::handle key) {
             check(by_name(&CacheClient::remove)(self, std::move(space), key));
           },
-          nb::arg("namespace"), nb::arg("key"), "Raises NotFound if there is none.",
+          nb::arg("namespace"), nb::arg("key"), "Removes an object. Raises NotFound if there is none.",
           nb::sig("def remove(self, namespace: str, key: str | bytes) -> None"))
       .def(
           "pin",
@@ -310,7 +310,8 @@ void bind_cache(nb::module_& m) {
             check(by_name(&CacheClient::pin)(self, std::move(space), key));
           },
           nb::arg("namespace"), nb::arg("key"),
-          "A pinned object is not evicted. The pin belongs to the object, not to the client that set it.",
+          "Pins an object, so that it is not evicted. The pin belongs to the object, not to the\n"
+          "client that set it.",
           nb::sig("def pin(self, namespace: str, key: str | bytes) -> None"))
       .def(
           "unpin",

@@ -93,7 +93,7 @@ void bind_completion_queue(nb::module_& m) {
             const nb::gil_scoped_release unlocked;
             return queue.wait();
           },
-          "Waits for something to take. False once closed.")
+          "Waits until take() has a number to return. Returns False once closed.")
       .def("close", [](const QueueHandle& self) {
         if (!self.forked()) self->close();
       });
@@ -226,7 +226,7 @@ void bind_future(nb::module_& m) {
            "`_kept` is set.")
       .def_prop_rw(
           "_kept", [](const PyFuture&) { return false; }, [](PyFuture& self, bool) { self.keep(); },
-          "Set it to take the value of _peek(): the message will not go back.")
+          "Setting it takes the value of _peek(): the message will not go back.")
       .def(
           "wait_done", &PyFuture::wait_done, nb::arg("timeout") = nb::none(),
           "Waits like result(), but takes nothing and raises no error of the operation. Returns False after\n"
@@ -236,8 +236,8 @@ void bind_future(nb::module_& m) {
            nb::sig("def _timing_parts(self) -> tuple[int, int, int, int, bool] | None"),
            "The parts of slime.timing_of()'s Timing.")
       .def("cancel", &PyFuture::cancel,
-           "Asks the operation to end early. The future still completes: with slime.Cancelled, or with what\n"
-           "happened before.")
+           "Asks the operation to end early. The future still completes: with slime.Cancelled, or\n"
+           "with an earlier outcome.")
       .def(
           "add_done_callback",
           [](nb::handle self, nb::handle callback) {
@@ -257,7 +257,7 @@ void bind_future(nb::module_& m) {
       .def(
           "_notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
-            // Does not keep the queue alive: it ends with its Python object.
+            // Does not keep the queue alive: the queue ends with its Python object.
             self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {
               if (const auto told = queue.lock()) told->push(number);
             });

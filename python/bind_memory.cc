@@ -156,7 +156,7 @@ void bind_memory(nb::module_& m) {
       .value("REMOTE_WRITE", Rights::kRemoteWrite)
       .value("READ_WRITE", Rights::kReadWrite);
 
-  nb::enum_<Pages>(m, "Pages", "Of what memory that Slime allocates is made.")
+  nb::enum_<Pages>(m, "Pages", "The kind of pages of memory that Slime allocates.")
       .value("DEFAULT", Pages::kDefault)
       .value("HUGE", Pages::kHuge, "huge pages, from the machine's pool (vm.nr_hugepages)");
 
@@ -167,14 +167,14 @@ void bind_memory(nb::module_& m) {
       .def("__len__", &PyRegion::length_bytes)
       .def_prop_ro(
           "address", [](const PyRegion& self) { return reinterpret_cast<std::uintptr_t>(self.data()); },
-          "Of the first byte, in this process.")
+          "The address of the first byte, in this process.")
       .def_prop_ro("rights", [](const PyRegion& self) { return self.region().rights(); })
       .def_prop_ro("readonly", &PyRegion::readonly)
       .def_prop_ro("closed", &PyRegion::closed)
-      .def(
-          "close", &PyRegion::close, nb::arg("timeout") = 2.0,
-          "Ends the registration: once it returns no peer touches the memory. Idempotent. Memory that Slime\n"
-          "made stays mapped until the last view of it is gone.")
+      .def("close", &PyRegion::close, nb::arg("timeout") = 2.0,
+           "Ends the registration: after close() has returned, no peer touches the memory.\n"
+           "Idempotent. Memory that Slime allocated stays mapped until the last view of it is\n"
+           "gone.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> MemoryRegion"))
       .def(
@@ -185,7 +185,8 @@ void bind_memory(nb::module_& m) {
                (self.closed() ? " closed>" : ">");
       });
 
-  nb::class_<RemoteRegion>(m, "RemoteRegion", "A peer's region as one connection sees it. Dies with it.")
+  nb::class_<RemoteRegion>(
+      m, "RemoteRegion", "A peer's region as one connection sees it. Invalid once that connection has ended.")
       .def_prop_ro("length_bytes", &RemoteRegion::length_bytes)
       .def("__len__", &RemoteRegion::length_bytes)
       .def_prop_ro("rights", &RemoteRegion::rights)
@@ -205,9 +206,8 @@ void bind_memory(nb::module_& m) {
           nb::arg("remote_offset"), nb::arg("length_bytes"),
           nb::sig("def __init__(self, local: typing.Any, local_offset: int, remote: RemoteRegion, "
                   "remote_offset: int, length_bytes: int) -> None"),
-          "`local` is a MemoryRegion, or an array from agent.empty() or a view of one: the offset then "
-          "counts\n"
-          "from the array's first byte.")
+          "`local` is a MemoryRegion, or an array from agent.empty() or a view of one.\n"
+          "`local_offset` counts from the first byte of the region or array.")
       .def_prop_ro(
           "local", [](const PyCopy& self) { return self.local; }, nb::sig("def local(self) -> MemoryRegion"))
       .def_ro("local_offset", &PyCopy::local_offset)

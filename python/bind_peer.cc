@@ -136,9 +136,8 @@ nb::object one_way_raw(const PyPeer& self, std::string_view service, std::string
 
 void bind_operations(nb::class_<PyPeer>& peer) {
   const char* const copies_doc =
-      "Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has "
-      "ended.\n"
-      "Bytes that are written must not change until the future is done.";
+      "Moves the blocks of a list of Copy with one one-sided operation. The local regions stay\n"
+      "open until the operation has ended. Source bytes must not change until the future is done.";
   peer.def("read", &read, nb::arg("copies").none(), nb::arg("timeout") = nb::none(), copies_doc,
            nb::sig("def read(self, copies: Copy | collections.abc.Iterable[typing.Any], "
                    "timeout: float | None = None) -> Future[None]"))
@@ -149,30 +148,29 @@ void bind_operations(nb::class_<PyPeer>& peer) {
            nb::arg("timeout") = nb::none(),
            nb::sig("def write_with_imm(self, copies: Copy | collections.abc.Iterable[typing.Any], imm: int, "
                    "timeout: float | None = None) -> Future[None]"),
-           "The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.")
+           "Like write(). The peer's on_imm handler gets `imm` once, after all bytes of the batch\n"
+           "are visible there.")
       .def("fetch_add", &fetch_add, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("add"),
            nb::arg("timeout") = nb::none(),
            nb::sig("def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, "
                    "timeout: float | None = None) -> Future[int]"),
-           "Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` "
-           "subtracts),\n"
-           "in one step among all atomics of all peers on it; not against the peer's own CPU. The future's "
-           "value is\n"
-           "the number as it was. The number must be aligned to 8 bytes in the peer's memory; needs "
-           "Rights.READ_WRITE.")
+           "Adds `add` to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64, so a\n"
+           "negative `add` subtracts. The future's value is the old number. Atomic among the\n"
+           "atomics of all peers on this number, but not against the peer's own CPU. The number\n"
+           "must be aligned to 8 bytes in the peer's memory. Needs Rights.READ_WRITE.")
       .def(
           "compare_swap", &compare_swap, nb::arg("remote"), nb::arg("remote_offset"), nb::arg("expected"),
           nb::arg("desired"), nb::arg("timeout") = nb::none(),
           nb::sig(
               "def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, "
               "timeout: float | None = None) -> Future[int]"),
-          "Like fetch_add(), but stores `desired` if the number equals `expected`. The value is the old "
-          "number\n"
-          "in both cases.")
+          "Like fetch_add(), but stores `desired` if the number equals `expected`. The future's\n"
+          "value is the old number in both cases.")
       .def("send", &send, nb::arg("tag"), nb::arg("bytes").none(), nb::arg("timeout") = nb::none(),
            nb::sig(
                "def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future[None]"),
-           "A message of any size, in order by tag; copied. Done once the peer's agent has it.")
+           "Sends a message of any size; messages with one tag arrive in order. Copies the bytes.\n"
+           "Done once the peer's agent has the message.")
       .def("_recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
            nb::sig("def _recv_future(self, tag: int, timeout: float | None = None) -> Future"),
            "Receives the next message with this tag (see slime.Peer.recv()).")
@@ -184,10 +182,10 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, as_bytes: bool = False) -> Future"),
-           "Calls with an encoded msgpack array of the arguments; the value is decode(Payload), or the "
-           "Payload.\n"
-           "`metadata` has keys, values, and whether the call may be made without; with `timing` the future "
-           "tells\nwhere the time went. `as_bytes`: they are no msgpack, but for a method of bytes.")
+           "Calls a method with an encoded msgpack array of the arguments. The future's value is\n"
+           "decode(Payload), or the Payload. `metadata`: keys, values, and whether the call may\n"
+           "be made without the entry. `timing`: the future has the call's timing. `as_bytes`:\n"
+           "`arguments` are the body for a method of bytes, not msgpack.")
       .def("_call_attached", &call_attached, nb::arg("service"), nb::arg("method"),
            nb::arg("arguments").none(), nb::arg("attached"), nb::arg("timeout") = nb::none(),
            nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
@@ -196,7 +194,8 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False) -> Future"),
-           "As _call_raw, with what goes beside the arguments, and memory for what comes beside the result.")
+           "Like _call_raw(), with attachments of the arguments, and memory for attachments of\n"
+           "the result.")
       .def("_one_way_raw", &one_way_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("metadata") = nb::none(), nb::arg("timing") = false,
            nb::arg("attached") = nb::none(), nb::arg("as_bytes") = false,
@@ -205,9 +204,9 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, attached: AttachedBody | None = None, as_bytes: bool = False) -> "
                    "Future"),
-           "Calls without an answer, with an encoded msgpack array; done once the request has left. "
-           "`metadata`,\n"
-           "`timing` and `as_bytes` as in _call_raw(); the timing ends when the request has left.");
+           "Calls without an answer, with an encoded msgpack array. Done once the request has\n"
+           "left. `metadata`, `timing` and `as_bytes` as for _call_raw(); the timing ends when\n"
+           "the request has left.");
 }
 
 }  // namespace

@@ -256,9 +256,8 @@ void bind_blocks(nb::module_& m) {
           nb::arg("remote_offsets").none(), nb::arg("length_bytes"),
           nb::sig("def __init__(self, local: typing.Any, local_offsets: typing.Any, remote: RemoteRegion, "
                   "remote_offsets: typing.Any, length_bytes: int) -> None"),
-          "Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they are "
-          "copied.\n"
-          "`local` as of Copy. `length_bytes` is that of each block.")
+          "Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they\n"
+          "are copied. `local` is as for Copy. `length_bytes` is the length of each block.")
       .def("__len__", [](const PyBlockOffsets& self) { return self.local_offsets.size(); });
   nb::class_<PyBlockStrides>(m, "BlockStrides",
                              "Blocks of one length at equal distances: block i is at offset + i * stride.")
@@ -275,7 +274,7 @@ void bind_blocks(nb::module_& m) {
           nb::sig("def __init__(self, local: typing.Any, local_offset: int, local_stride: int, remote: "
                   "RemoteRegion, remote_offset: int, remote_stride: int, count: int, length_bytes: int) -> "
                   "None"),
-          "`local` as of Copy. `length_bytes` is that of each block.")
+          "`local` is as for Copy. `length_bytes` is the length of each block.")
       .def("__len__", [](const PyBlockStrides& self) { return self.count; });
 }
 
@@ -288,9 +287,10 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
   bind_blocks(m);
   nb::class_<PyPreparedBatch>(
       m, "PreparedBatch", nb::type_slots(kBatchSlots),
-      "A batch of copies with one peer that is checked and bound once, by peer.prepare(), and posted many\n"
-      "times. Posts may overlap; each is one operation, as peer.read() is. Keeps its local regions open.\n"
-      "After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().")
+      "A batch of copies with one peer, which peer.prepare() checks and binds once, and which is\n"
+      "posted many times. Posts may overlap; each is one operation, like peer.read(). Keeps its\n"
+      "local regions open. After the connection has ended, a post ends with Aborted: ask for the\n"
+      "regions again, then rebind().")
       .def("post", &PyPreparedBatch::post, nb::arg("blocks").none() = nb::none(),
            nb::arg("timeout") = nb::none(), nb::arg("stall") = nb::none(),
            nb::sig("def post(self, blocks: typing.Any | None = None, timeout: float | None = None, "
@@ -304,10 +304,11 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
            nb::arg("stall") = nb::none(),
            nb::sig("def post_with_imm(self, imm: int, blocks: typing.Any | None = None, "
                    "timeout: float | None = None, stall: float | None = None) -> Future[None]"),
-           "As post(), of a batch that writes; then the peer's on_imm gets `imm` once.")
+           "Like post(), for a batch that writes. Afterwards the peer's on_imm handler gets `imm`\n"
+           "once.")
       .def("rebind", &PyPreparedBatch::rebind, nb::arg("remotes"),
            nb::sig("def rebind(self, remotes: collections.abc.Iterable[RemoteRegion]) -> None"),
-           "Puts these regions in the place of `remotes`, in their order, for the posts that follow.")
+           "Replaces `remotes` by these regions, in order, for later posts.")
       .def_prop_ro("remotes", &PyPreparedBatch::remotes, nb::sig("def remotes(self) -> list[RemoteRegion]"),
                    "The remote regions in the order in which the blocks first name them.")
       .def_prop_ro(

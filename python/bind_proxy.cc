@@ -132,7 +132,7 @@ void bind_proxy(nb::module_& m) {
                   "key: str = \"\", timeout: float | None = None, wait_for_ready: bool = False) -> None"))
       .def("idempotent", &idempotent, nb::arg("attempts"), nb::arg("backoff"), nb::arg("backoff_max"),
            nb::arg("attempt_timeout") = nb::none(),
-           "This proxy, whose calls are repeated when they may have been executed.")
+           "Returns this proxy with repetition of calls that may have been executed.")
       .def(
           "with_signature",
           [](const PyServiceProxy& self, std::string_view signature) {
@@ -143,7 +143,8 @@ void bind_proxy(nb::module_& m) {
            nb::arg("timeout") = nb::none(),
            nb::sig("def call_value(self, method: str, arguments: tuple, timeout: float | None = None) "
                    "-> Future | None"),
-           "A call with values that need no Python to be encoded; None, and nothing was sent, for others.")
+           "Calls a method with values that C++ can encode. Returns None, and sends nothing, for\n"
+           "other values.")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,

@@ -285,24 +285,25 @@ void PyService::serve(PeerAgent& agent) {
 }
 
 void bind_rpc(nb::module_& m) {
-  nb::class_<PyPayload>(
-      m, "Payload", nb::type_slots(kPayloadSlots),
-      "Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).")
+  nb::class_<PyPayload>(m, "Payload", nb::type_slots(kPayloadSlots),
+                        "Received bytes. Has the buffer protocol: memoryview(payload), bytes(payload).")
       .def("__len__", [](const PyPayload& self) { return self.bytes().size(); })
       .def(
           "attachment",
           [](const PyPayload& self, nb::bytes data) { return attachment_from(self.payload(), data); },
           nb::arg("data"), nb::sig("def attachment(self, data: bytes) -> Attachment"),
-          "What came beside the bytes, by the data of the extension value that stands for it in them.")
+          "Returns the attachment to which an extension value in the bytes refers, by the value's\n"
+          "data.")
       .def(
           "drop_attachments", [](const PyPayload& self) { self.payload().drop_attachments(); },
-          "Attachments that were returned before stay.");
+          "Drops the payload's own references to its attachments. Attachments that were returned\n"
+          "before stay.");
 
   m.def(
       "signature_hash", [](std::string_view text) { return rpc::Signature(text).hash(); },
       nb::arg("signature"),
-      "The hash of a signature such as \"(int, str?) -> bool\", as sent on the wire. 0: it has an \"any\", "
-      "and is not checked.");
+      "Returns the hash of a signature such as \"(int, str?) -> bool\", as sent on the wire. 0:\n"
+      "the signature contains \"any\", and is not checked.");
 
   nb::enum_<rpc::Priority>(m, "Priority", "Order of the requests that wait for a worker.")
       .value("HIGH", rpc::Priority::kHigh)
@@ -316,8 +317,9 @@ void bind_rpc(nb::module_& m) {
       .def_prop_ro("method", [](const PyRequest& self) { return self.info().method; })
       .def(
           "seconds_left", [](const PyRequest& self) { return seconds_left(self.info()); },
-          "Until the caller's deadline; None for no deadline.")
-      .def_prop_ro("queue_ns", &PyRequest::queue_ns, "How long it waited for a worker, in nanoseconds.")
+          "Returns the seconds until the caller's deadline; None: no deadline.")
+      .def_prop_ro("queue_ns", &PyRequest::queue_ns,
+                   "Time for which the request waited for a worker, in nanoseconds.")
       .def(
           "metadata",
           [](const PyRequest& self) {
@@ -331,13 +333,16 @@ void bind_rpc(nb::module_& m) {
       .def("watch_cancel", &PyRequest::watch_cancel,
            "Returns the number that Service.take_cancelled() returns when the request is cancelled.")
       .def("stream", &PyRequest::stream, nb::sig("def stream(self) -> StreamEnd | None"),
-           "The handler's end of the request's stream; None: a plain call, or the stream has ended.")
-      .def("take_payload", &PyRequest::take_payload, "The encoded arguments, once.")
+           "Returns the handler's end of the request's stream; None: a plain call, or the stream\n"
+           "has ended.")
+      .def("take_payload", &PyRequest::take_payload, "Returns the encoded arguments. Call once.")
       .def("arguments", &PyRequest::arguments, nb::sig("def arguments(self) -> list | None"),
-           "The arguments, once; None: take_payload(), for what needs Python to be decoded.")
+           "Returns the arguments. Call once. None: only Python can decode them; use\n"
+           "take_payload().")
       .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(),
            nb::sig("def reply_value(self, value: typing.Any) -> bool"),
-           "False, and nothing was answered, for a value that needs Python to be encoded.")
+           "Answers with a value. Returns False, and answers nothing, if only Python can encode\n"
+           "the value.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(), nb::arg("attached") = nb::none(),
            nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
@@ -357,13 +362,13 @@ void bind_rpc(nb::module_& m) {
             if (!taken) return nb::none();
             return nb::cast(PyRequest(std::move(taken), queue.feed()));
           },
-          nb::sig("def take(self) -> Request | None"), "Waits for a request. None once closed.")
+          nb::sig("def take(self) -> Request | None"), "Waits for a request. Returns None once closed.")
       .def(
           "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
-          "Readable while take_cancelled() has something.")
+          "Returns a descriptor that is readable while take_cancelled() has numbers to return.")
       .def(
           "take_cancelled", [](const PyService& self) { return self.queue().feed()->take(); },
-          "Numbers of requests that were cancelled.")
+          "Returns the numbers of requests that were cancelled.")
       .def("close", [](const PyService& self) {
         if (self.forked()) return;
         RequestQueue& queue = self.queue();

@@ -79,17 +79,20 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
                           "One end of a stream, with messages as bytes.")
       .def("write", &PyStreamEnd::write, nb::arg("message").none(),
            nb::sig("def write(self, message: typing.Any) -> Future"),
-           "Copies the message. Done once it is accepted: wait for that before the next one.")
+           "Copies the message. The future is done once the message is accepted: wait for it\n"
+           "before the next write.")
       .def("read", &PyStreamEnd::read, nb::arg("decode") = nb::none(),
            nb::sig("def read(self, decode: collections.abc.Callable[[Payload | None], typing.Any] | None = "
                    "None) -> Future"),
-           "The next message: decode(Payload), or the Payload; of None behind the last one.")
+           "Reads the next message: decode(Payload), or the Payload. After the last message:\n"
+           "decode(None), or None.")
       .def("close_writing", &PyStreamEnd::close_writing, "Ends the messages of this side.")
       .def("start_reading", &PyStreamEnd::start_reading,
-           "The other side may write from now on, before the first read.")
-      .def("cancel", &PyStreamEnd::cancel, "Ends the stream now, on both sides. Of the caller's end.")
+           "Lets the other side write from now on, before the first read.")
+      .def("cancel", &PyStreamEnd::cancel, "For the caller's end: ends the stream now, on both sides.")
       .def("drop", &PyStreamEnd::drop,
-           "What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.");
+           "For the caller's end: cancels the stream and drops unread messages, as the destructor\n"
+           "does.");
   peer.def("_stream_raw", &stream_raw, nb::arg("service"), nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("idle_timeout") = nb::none(),
@@ -98,8 +101,9 @@ void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer) {
                    "decode: collections.abc.Callable[[Payload], typing.Any] | None = None, "
                    "metadata: collections.abc.Sequence[tuple[str, str, bool]] | None = None, "
                    "timing: bool = False, idle_timeout: float | None = None) -> tuple[StreamEnd, Future]"),
-           "Calls a method that streams with an encoded msgpack array of the arguments: this side of the\n"
-           "stream, and the result, which is decode(Payload), or the Payload.");
+           "Calls a streaming method with an encoded msgpack array of the arguments. Returns this\n"
+           "side of the stream, and the future of the result, which is decode(Payload), or the\n"
+           "Payload.");
 }
 
 }  // namespace slime::python

@@ -33,7 +33,8 @@ void bind_values(nb::module_& m) {
         nb::arg("arguments"), nb::arg("timeout") = nb::none(),
         nb::sig("def call_value(peer: Peer, service: str, method: str, arguments: tuple, "
                 "timeout: float | None = None) -> Future | None"),
-        "A call with values that need no Python to be encoded; None, and nothing was sent, for others.");
+        "Calls a method with values that C++ can encode. Returns None, and sends nothing, for\n"
+        "other values.");
   m.def(
       "decode_value",
       [](const PyPayload& payload) -> nb::object {
@@ -41,7 +42,8 @@ void bind_values(nb::module_& m) {
         return value.is_valid() ? value : nb::borrow(Py_NotImplemented);
       },
       nb::arg("payload"), nb::sig("def decode_value(payload: Payload) -> typing.Any"),
-      "The value, if it needs no Python to be decoded; NotImplemented for others and for what is none.");
+      "Decodes a value. Returns NotImplemented if only Python can decode it, and for bytes that\n"
+      "are not a value.");
 }
 
 }  // namespace slime::python

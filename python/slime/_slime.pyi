@@ -78,7 +78,7 @@ class CompletionQueue:
         """Returns the numbers that have arrived."""
 
     def wait(self) -> bool:
-        """Waits for something to take. False once closed."""
+        """Waits until take() has a number to return. Returns False once closed."""
 
     def close(self) -> None: ...
 
@@ -118,8 +118,8 @@ class Future(Generic[T]):
 
     def cancel(self) -> None:
         """
-        Asks the operation to end early. The future still completes: with slime.Cancelled, or with what
-        happened before.
+        Asks the operation to end early. The future still completes: with slime.Cancelled, or
+        with an earlier outcome.
         """
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
@@ -147,7 +147,7 @@ class Rights(enum.Flag):
     READ_WRITE = 3
 
 class Pages(enum.Enum):
-    """Of what memory that Slime allocates is made."""
+    """The kind of pages of memory that Slime allocates."""
 
     DEFAULT = 0
 
@@ -166,7 +166,7 @@ class MemoryRegion:
 
     @property
     def address(self) -> int:
-        """Of the first byte, in this process."""
+        """The address of the first byte, in this process."""
 
     @property
     def rights(self) -> Rights: ...
@@ -179,8 +179,9 @@ class MemoryRegion:
 
     def close(self, timeout: float = 2.0) -> None:
         """
-        Ends the registration: once it returns no peer touches the memory. Idempotent. Memory that Slime
-        made stays mapped until the last view of it is gone.
+        Ends the registration: after close() has returned, no peer touches the memory.
+        Idempotent. Memory that Slime allocated stays mapped until the last view of it is
+        gone.
         """
 
     def __enter__(self) -> MemoryRegion: ...
@@ -190,7 +191,9 @@ class MemoryRegion:
     def __repr__(self) -> str: ...
 
 class RemoteRegion:
-    """A peer's region as one connection sees it. Dies with it."""
+    """
+    A peer's region as one connection sees it. Invalid once that connection has ended.
+    """
 
     @property
     def length_bytes(self) -> int: ...
@@ -209,8 +212,8 @@ class Copy:
 
     def __init__(self, local: Any, local_offset: int, remote: RemoteRegion, remote_offset: int, length_bytes: int) -> None:
         """
-        `local` is a MemoryRegion, or an array from agent.empty() or a view of one: the offset then counts
-        from the array's first byte.
+        `local` is a MemoryRegion, or an array from agent.empty() or a view of one.
+        `local_offset` counts from the first byte of the region or array.
         """
 
     @property
@@ -241,7 +244,8 @@ class Progress(enum.Enum):
 
     POLLED = 2
     """
-    a thread, and callers that poll wait_done() carry out the operations that they began, of any size
+    a thread; a caller that polls wait_done() carries out the operations that it began,
+    of any size
     """
 
 class PeerAgent:
@@ -268,33 +272,34 @@ class PeerAgent:
 
     def allocate(self, bytes: int, rights: Rights = ..., pages: Pages = ...) -> MemoryRegion:
         """
-        Zeroed memory of Slime's own. Huge pages are all taken now, from the machine's pool;
-        ResourceExhausted says how many it lacks, and what to do.
+        Allocates zeroed registered memory. Huge pages are all taken now, from the machine's
+        pool; ResourceExhausted says how many the pool lacks, and what to do.
         """
 
     def register_memory(self, buffer: Any, rights: Rights = ...) -> MemoryRegion:
         """
-        Anything contiguous with the buffer protocol, DLPack or __array_interface__, in host memory. The
-        region keeps it alive and in place until it is closed.
+        Registers host memory of a contiguous object with the buffer protocol, DLPack or
+        __array_interface__. The region keeps the object alive and in place until the region
+        is closed.
         """
 
     def publish(self, name: str, region: MemoryRegion) -> None:
-        """Makes a region known by name: peers ask this agent for it."""
+        """Publishes a region under a name, by which peers ask this agent for it."""
 
     def unpublish(self, name: str) -> None: ...
 
     @staticmethod
     def provider_names() -> list[str]:
-        """What `provider` may be in this build: "auto", "tcp", ..."""
+        """Returns the values of `provider` in this build: "auto", "tcp", ..."""
 
     def poll(self, budget: float = 0.0) -> bool:
         """
-        Progress.CALLER only: runs what is due, waits up to `budget` seconds (0.1 at most) if nothing is.
-        True if anything ran.
+        Progress.CALLER only: runs due work; waits up to `budget` seconds (0.1 at most) if
+        there is none. Returns whether anything ran.
         """
 
     def drain(self, timeout: float) -> None:
-        """Refuses new requests, waits for those that run."""
+        """Refuses new requests, and waits for running handlers."""
 
 class Peer:
     """
@@ -342,37 +347,40 @@ class Peer:
 
     def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future[None]:
         """
-        Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
-        Bytes that are written must not change until the future is done.
+        Moves the blocks of a list of Copy with one one-sided operation. The local regions stay
+        open until the operation has ended. Source bytes must not change until the future is done.
         """
 
     def write(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future[None]:
         """
-        Runs a list of Copy, one-sided, as one operation. The local regions stay open until the operation has ended.
-        Bytes that are written must not change until the future is done.
+        Moves the blocks of a list of Copy with one one-sided operation. The local regions stay
+        open until the operation has ended. Source bytes must not change until the future is done.
         """
 
     def write_with_imm(self, copies: Copy | Iterable[Any], imm: int, timeout: float | None = None) -> Future[None]:
         """
-        The peer's on_imm gets `imm` once, after all bytes of the batch are visible there.
+        Like write(). The peer's on_imm handler gets `imm` once, after all bytes of the batch
+        are visible there.
         """
 
     def fetch_add(self, remote: RemoteRegion, remote_offset: int, add: int, timeout: float | None = None) -> Future[int]:
         """
-        Adds to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64 (so a negative `add` subtracts),
-        in one step among all atomics of all peers on it; not against the peer's own CPU. The future's value is
-        the number as it was. The number must be aligned to 8 bytes in the peer's memory; needs Rights.READ_WRITE.
+        Adds `add` to the unsigned number of 8 bytes at `remote_offset`, modulo 2**64, so a
+        negative `add` subtracts. The future's value is the old number. Atomic among the
+        atomics of all peers on this number, but not against the peer's own CPU. The number
+        must be aligned to 8 bytes in the peer's memory. Needs Rights.READ_WRITE.
         """
 
     def compare_swap(self, remote: RemoteRegion, remote_offset: int, expected: int, desired: int, timeout: float | None = None) -> Future[int]:
         """
-        Like fetch_add(), but stores `desired` if the number equals `expected`. The value is the old number
-        in both cases.
+        Like fetch_add(), but stores `desired` if the number equals `expected`. The future's
+        value is the old number in both cases.
         """
 
     def send(self, tag: int, bytes: Any, timeout: float | None = None) -> Future[None]:
         """
-        A message of any size, in order by tag; copied. Done once the peer's agent has it.
+        Sends a message of any size; messages with one tag arrive in order. Copies the bytes.
+        Done once the peer's agent has the message.
         """
 
     def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | Iterable[Any]) -> PreparedBatch:
@@ -397,8 +405,8 @@ class BlockOffsets:
 
     def __init__(self, local: Any, local_offsets: Any, remote: RemoteRegion, remote_offsets: Any, length_bytes: int) -> None:
         """
-        Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they are copied.
-        `local` as of Copy. `length_bytes` is that of each block.
+        Offsets are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they
+        are copied. `local` is as for Copy. `length_bytes` is the length of each block.
         """
 
     def __len__(self) -> int: ...
@@ -409,15 +417,16 @@ class BlockStrides:
     """
 
     def __init__(self, local: Any, local_offset: int, local_stride: int, remote: RemoteRegion, remote_offset: int, remote_stride: int, count: int, length_bytes: int) -> None:
-        """`local` as of Copy. `length_bytes` is that of each block."""
+        """`local` is as for Copy. `length_bytes` is the length of each block."""
 
     def __len__(self) -> int: ...
 
 class PreparedBatch:
     """
-    A batch of copies with one peer that is checked and bound once, by peer.prepare(), and posted many
-    times. Posts may overlap; each is one operation, as peer.read() is. Keeps its local regions open.
-    After the connection is gone a post ends with Aborted: ask for the regions again, then rebind().
+    A batch of copies with one peer, which peer.prepare() checks and binds once, and which is
+    posted many times. Posts may overlap; each is one operation, like peer.read(). Keeps its
+    local regions open. After the connection has ended, a post ends with Aborted: ask for the
+    regions again, then rebind().
     """
 
     def post(self, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future[None]:
@@ -430,13 +439,12 @@ class PreparedBatch:
 
     def post_with_imm(self, imm: int, blocks: Any | None = None, timeout: float | None = None, stall: float | None = None) -> Future[None]:
         """
-        As post(), of a batch that writes; then the peer's on_imm gets `imm` once.
+        Like post(), for a batch that writes. Afterwards the peer's on_imm handler gets `imm`
+        once.
         """
 
     def rebind(self, remotes: Iterable[RemoteRegion]) -> None:
-        """
-        Puts these regions in the place of `remotes`, in their order, for the posts that follow.
-        """
+        """Replaces `remotes` by these regions, in order, for later posts."""
 
     @property
     def remotes(self) -> list[RemoteRegion]:
@@ -455,26 +463,29 @@ class StreamEnd:
 
     def write(self, message: Any) -> Future:
         """
-        Copies the message. Done once it is accepted: wait for that before the next one.
+        Copies the message. The future is done once the message is accepted: wait for it
+        before the next write.
         """
 
     def read(self, decode: Callable[[Payload | None], Any] | None = None) -> Future:
         """
-        The next message: decode(Payload), or the Payload; of None behind the last one.
+        Reads the next message: decode(Payload), or the Payload. After the last message:
+        decode(None), or None.
         """
 
     def close_writing(self) -> None:
         """Ends the messages of this side."""
 
     def start_reading(self) -> None:
-        """The other side may write from now on, before the first read."""
+        """Lets the other side write from now on, before the first read."""
 
     def cancel(self) -> None:
-        """Ends the stream now, on both sides. Of the caller's end."""
+        """For the caller's end: ends the stream now, on both sides."""
 
     def drop(self) -> None:
         """
-        What happens when it goes: cancels the stream, and drops what is not read. Of the caller's end.
+        For the caller's end: cancels the stream and drops unread messages, as the destructor
+        does.
         """
 
 class ServiceProxy:
@@ -485,14 +496,17 @@ class ServiceProxy:
     def __init__(self, agent: PeerAgent, service: str, balance: str = "least-in-flight", key: str = "", timeout: float | None = None, wait_for_ready: bool = False) -> None: ...
 
     def idempotent(self, attempts: int, backoff: float, backoff_max: float, attempt_timeout: float | None = None) -> ServiceProxy:
-        """This proxy, whose calls are repeated when they may have been executed."""
+        """
+        Returns this proxy with repetition of calls that may have been executed.
+        """
 
     def with_signature(self, signature: str) -> ServiceProxy:
         """Like Peer.with_signature()."""
 
     def call_value(self, method: str, arguments: tuple, timeout: float | None = None) -> Future | None:
         """
-        A call with values that need no Python to be encoded; None, and nothing was sent, for others.
+        Calls a method with values that C++ can encode. Returns None, and sends nothing, for
+        other values.
         """
 
     def call_raw(self, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
@@ -505,31 +519,39 @@ class ServiceProxy:
         """Like Peer._one_way_raw()."""
 
 def dump() -> str:
-    """What every agent of this process is doing, in lines for people."""
+    """
+    Returns a description of every agent of this process and of its operations, in lines for
+    people.
+    """
 
 def dump_on_signal(number: int = 10) -> None:
     """
-    From now on this process writes dump() to stderr when it gets the signal, and goes on.
+    Makes this process write dump() to stderr at each such signal, without stopping.
     """
 
 class Payload:
     """
-    Bytes as they came in. Has the buffer protocol: memoryview(payload), bytes(payload).
+    Received bytes. Has the buffer protocol: memoryview(payload), bytes(payload).
     """
 
     def __len__(self) -> int: ...
 
     def attachment(self, data: bytes) -> Attachment:
         """
-        What came beside the bytes, by the data of the extension value that stands for it in them.
+        Returns the attachment to which an extension value in the bytes refers, by the value's
+        data.
         """
 
     def drop_attachments(self) -> None:
-        """Attachments that were returned before stay."""
+        """
+        Drops the payload's own references to its attachments. Attachments that were returned
+        before stay.
+        """
 
 def signature_hash(signature: str) -> int:
     """
-    The hash of a signature such as "(int, str?) -> bool", as sent on the wire. 0: it has an "any", and is not checked.
+    Returns the hash of a signature such as "(int, str?) -> bool", as sent on the wire. 0:
+    the signature contains "any", and is not checked.
     """
 
 class Priority(enum.Enum):
@@ -555,11 +577,11 @@ class Request:
     def method(self) -> str: ...
 
     def seconds_left(self) -> float | None:
-        """Until the caller's deadline; None for no deadline."""
+        """Returns the seconds until the caller's deadline; None: no deadline."""
 
     @property
     def queue_ns(self) -> int:
-        """How long it waited for a worker, in nanoseconds."""
+        """Time for which the request waited for a worker, in nanoseconds."""
 
     def metadata(self) -> dict[str, str]:
         """The caller's metadata."""
@@ -574,20 +596,23 @@ class Request:
 
     def stream(self) -> StreamEnd | None:
         """
-        The handler's end of the request's stream; None: a plain call, or the stream has ended.
+        Returns the handler's end of the request's stream; None: a plain call, or the stream
+        has ended.
         """
 
     def take_payload(self) -> Payload:
-        """The encoded arguments, once."""
+        """Returns the encoded arguments. Call once."""
 
     def arguments(self) -> list | None:
         """
-        The arguments, once; None: take_payload(), for what needs Python to be decoded.
+        Returns the arguments. Call once. None: only Python can decode them; use
+        take_payload().
         """
 
     def reply_value(self, value: Any) -> bool:
         """
-        False, and nothing was answered, for a value that needs Python to be encoded.
+        Answers with a value. Returns False, and answers nothing, if only Python can encode
+        the value.
         """
 
     def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
@@ -600,39 +625,46 @@ class Service:
     def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str]], queue_limit: int) -> None: ...
 
     def take(self) -> Request | None:
-        """Waits for a request. None once closed."""
+        """Waits for a request. Returns None once closed."""
 
     def cancel_fd(self) -> int:
-        """Readable while take_cancelled() has something."""
+        """
+        Returns a descriptor that is readable while take_cancelled() has numbers to return.
+        """
 
     def take_cancelled(self) -> list[int]:
-        """Numbers of requests that were cancelled."""
+        """Returns the numbers of requests that were cancelled."""
 
     def close(self) -> None: ...
 
 def drain_released() -> None:
-    """Lets go of Python's memory that was lent and is not in use any more."""
+    """Releases Python memory that was lent and is no longer in use."""
 
 def wait_released() -> bool:
-    """Waits until drain_released() has something to do. False once closed."""
+    """
+    Waits until drain_released() has memory to release. Returns False once closed.
+    """
 
 def close_released() -> None: ...
 
 class AttachedBody:
-    """What goes beside the arguments or the result of a call."""
+    """The attachments of the arguments or the result of a call."""
 
     def __init__(self) -> None: ...
 
     def add(self, object: Any, memory: MemoryRegion | Attachment | None, dtype: str | None, shape: Sequence[int]) -> bytes:
-        """The data of the extension value that stands for it."""
+        """
+        Adds an attachment. Returns the data of the extension value that refers to it.
+        """
 
     def add_into(self, object: Any, region: MemoryRegion | None) -> None:
-        """Memory that the next attachment of the reply is read into."""
+        """Names the memory into which the next attachment of the reply is read."""
 
 class Attachment:
     """
-    Bytes that came beside the arguments or the result of a call, where they were received. Has the buffer
-    protocol; the memory goes back when this and every view of it are gone, or by release().
+    An attachment of the arguments or the result of a call, in the memory where it was
+    received. Has the buffer protocol. The memory is released by release(), or when this
+    object and every view of it are gone.
     """
 
     def __len__(self) -> int: ...
@@ -643,7 +675,7 @@ class Attachment:
     @property
     def dtype(self) -> str | None:
         """
-        What its sender says that it is an array of ("<f4"); None: it is only bytes.
+        The dtype of an array ("<f4"), as the sender gave it; None: plain bytes.
         """
 
     @property
@@ -654,7 +686,8 @@ class Attachment:
 
     def release(self) -> None:
         """
-        Gives the memory back now. InvalidArgument while arrays or views of it are there. Idempotent.
+        Releases the memory now. Raises InvalidArgument while arrays or views of it exist.
+        Idempotent.
         """
 
     def discard(self) -> None:
@@ -671,12 +704,14 @@ class Attachment:
 
 def call_value(peer: Peer, service: str, method: str, arguments: tuple, timeout: float | None = None) -> Future | None:
     """
-    A call with values that need no Python to be encoded; None, and nothing was sent, for others.
+    Calls a method with values that C++ can encode. Returns None, and sends nothing, for
+    other values.
     """
 
 def decode_value(payload: Payload) -> Any:
     """
-    The value, if it needs no Python to be decoded; NotImplemented for others and for what is none.
+    Decodes a value. Returns NotImplemented if only Python can decode it, and for bytes that
+    are not a value.
     """
 
 class CacheClient:
@@ -685,16 +720,19 @@ class CacheClient:
     def __init__(self, agent: PeerAgent, server: str, timeout: float | None = None) -> None: ...
 
     def info(self, namespace: str, key: str | bytes) -> dict:
-        """version, length, checksum and pinned of an object, without reading it."""
+        """
+        Returns version, length, checksum and pinned of an object, without reading its bytes.
+        """
 
     def exists(self, namespace: str, key: str | bytes) -> bool: ...
 
     def remove(self, namespace: str, key: str | bytes) -> None:
-        """Raises NotFound if there is none."""
+        """Removes an object. Raises NotFound if there is none."""
 
     def pin(self, namespace: str, key: str | bytes) -> None:
         """
-        A pinned object is not evicted. The pin belongs to the object, not to the client that set it.
+        Pins an object, so that it is not evicted. The pin belongs to the object, not to the
+        client that set it.
         """
 
     def unpin(self, namespace: str, key: str | bytes) -> None: ...
