@@ -126,7 +126,8 @@ class Endpoint {
   // Writes, then calls on_imm(imm) at the peer once, after all bytes. An empty batch is a bare
   // notification. Costs a credit. Keeps the last limits::kMessageCredits for messages, which still
   // reach a peer that holds the credits of notifications.
-  virtual Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm, Operation& operation) = 0;
+  virtual Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm,
+                                Operation& operation) = 0;
 
   // Executes a batch within the call and posts nothing: if no operation is in front of it, the
   // bytes are few, their memory is on this host, and neither the program of the peer nor a device

@@ -61,7 +61,7 @@ class Exports::Export final : public Loan {
   }
 
  private:
-  // The attachment goes with the last answer that is no: a region may outlive many connections.
+  // Drops the attachment with the last answer that is false: a region may outlive many connections.
   bool may_be_copying() const SLIME_REQUIRES(mutex_) {
     if (attachment_ == nullptr) return false;
     if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
@@ -70,8 +70,9 @@ class Exports::Export final : public Loan {
     if (revoked_) end();
     return false;
   }
-  // With the gate closed: the call that had passed it is over, or the thread is stopped, which it is outside
-  // of the kernel. What it begins later passes no more.
+  // Call with the gate closed. Returns true if the call that had passed the gate is over, or if the
+  // thread is stopped, so that it is not inside a system call. Its later calls do not pass the
+  // gate.
   bool no_longer_writes() const SLIME_REQUIRES(mutex_) {
     if (!gate_) return false;
     const std::uint64_t writing = page_.writing.load(std::memory_order_seq_cst);

@@ -112,8 +112,8 @@ class Holding {
 
 // Copies the first blocks of `copies` while they are short, lie in the held regions, and the step
 // lasts. Returns how many, and adds their bytes to `bytes`.
-std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read, std::uint64_t& left,
-                       std::uint64_t& bytes) {
+std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read,
+                       std::uint64_t& left, std::uint64_t& bytes) {
   std::byte* const here = copies[0].local->data();
   std::byte* const there = holding.there(0);
   const std::byte* const source = read ? there : here;

@@ -31,13 +31,13 @@ struct OneSided {
   std::uint64_t sequence = 0;
   Kind kind;
   Way way = Way::kOpen;
-  std::span<const CopyBlock> copies;   // of a read or a write
-  std::optional<CopyBlock> number;     // of an atomic: its 8 bytes at both sides
-  std::uint64_t value = 0;        // of an atomic: the number to add or to store
-  std::uint64_t expected = 0;     // operand of a compare_swap
-  std::size_t next_copy = 0;      // the first copy that is not completely sent, asked for, or made
-  std::uint64_t copy_offset = 0;  // bytes of that copy that are
-  std::uint32_t asked = 0;        // requests without a complete answer
+  std::span<const CopyBlock> copies;  // of a read or a write
+  std::optional<CopyBlock> number;    // of an atomic: its 8 bytes at both sides
+  std::uint64_t value = 0;            // of an atomic: the number to add or to store
+  std::uint64_t expected = 0;         // operand of a compare_swap
+  std::size_t next_copy = 0;          // the first copy that is not completely sent, asked for, or made
+  std::uint64_t copy_offset = 0;      // bytes of that copy that are
+  std::uint32_t asked = 0;            // requests without a complete answer
   std::uint32_t imm = 0;
   bool has_imm = false;
   bool started = false;  // the peer may know of it

@@ -109,7 +109,7 @@ class DeviceState {
   SlotMap<None> region_ids_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
   std::map<const std::byte*, Allocation> allocations_ SLIME_GUARDED_BY(mutex_);
   OwnedMemory useless_memory_ SLIME_GUARDED_BY(mutex_);
-  std::shared_ptr<Registration> useless_ SLIME_GUARDED_BY(mutex_);  // ends before its memory
+  std::shared_ptr<Registration> useless_ SLIME_GUARDED_BY(mutex_);  // destroyed before its memory
   Status unusable_ SLIME_GUARDED_BY(mutex_);
   Status lost_ SLIME_GUARDED_BY(mutex_);
 };
