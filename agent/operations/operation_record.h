@@ -14,9 +14,8 @@ class PeerOperation;
 class Session;
 class WaitingOperations;
 
-// The record of one operation in the OperationTable. Base of PeerOperation. A record needs no
-// memory besides its operation's in any state, so a pool can use the operation again once it has
-// ended. Thread: the loop, unless stated otherwise.
+// The record of one operation in the OperationTable. Base of PeerOperation. The table and the
+// queues need no nodes of their own. Thread: the loop, unless stated otherwise.
 class OperationRecord {
  public:
   enum class State : std::uint8_t {
