@@ -284,7 +284,7 @@ Status PeerAgentImpl::disconnect(const std::string& peer) {
 }
 
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
-  // by a thread that only begins an operation: callbacks must not run in it
+  // A thread that only begins an operation drives the loop now: callbacks must not run in it.
   if (loop_->borrowed()) {
     loop_->post([self = shared_from_this(), peer, connection] { self->closed_session(peer, connection); });
     return;

@@ -260,7 +260,7 @@ int run_logging(const Flags& flags, int (*command)(const Flags&)) {
   return command(flags);
 }
 
-// Adds an option for seconds; the range is what clocks can count.
+// Adds an option in seconds, from 1 ms to one day.
 void add_seconds(Command command, const char* name, double& seconds, const char* help) {
   command.option(name, seconds, help).show_default().in_range(0.001, 86400.0);
 }

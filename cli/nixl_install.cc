@@ -166,7 +166,8 @@ Result<fs::path> find_nixl_plugin() {
     const fs::path found = fs::canonical(bin / place / kPluginFile, error);
     if (!error) return found;
   }
-  // A wheel with programs in bin. The plugin is the same for each Python of the environment.
+  // Looks where a wheel puts the plugin, beside its programs in bin. The plugin is the same for
+  // each Python of the environment.
   for (const char* packages : {"site-packages", "dist-packages"}) {
     glob_t found{};
     const std::string pattern = (bin / "../lib*/python3*" / packages / "slime/nixl" / kPluginFile).string();

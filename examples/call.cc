@@ -58,7 +58,7 @@ int client(slime::PeerAgent& agent, const std::string& address) {
   if (!total_value) return fail(total_value.error());
   std::printf("1 / 2 = %g\ntotal = %g\n", *half_value, *total_value);
 
-  // An error of the handler is data: a code for the program, and a text for people.
+  // The error of a handler comes to the caller: a code for the program, and a text for people.
   const auto bad = peer.call<double>("Calc", "divide", 1.0, 0.0).wait();
   if (bad || bad.error().code() != slime::Code::kInvalidArgument)
     return fail({slime::Code::kInternal, "expected an error"});

@@ -184,7 +184,7 @@ nb::list get_many_into(const PyCacheClient& self, std::string space, const nb::l
   return out;
 }
 
-// Borrows one place, and keeps its memory until `future` is done.
+// Borrows one place. Its memory lives as long as `keeper`, which the caller gives to its future.
 struct KeptPlace {
   KeptPlace(nb::handle place, bool filled) : places(list_of(place), filled) {
     keeper = keep(nb::isinstance<nb::tuple>(place) ? PinnedMemory::owned_by(nb::borrow(place[0]))

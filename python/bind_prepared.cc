@@ -54,7 +54,8 @@ std::vector<Number> numbers_of(const AnyArray& array, const char* name) {
   return out;
 }
 
-// Reads a one-dimensional array of integers without an object for each, or any sequence of ints.
+// Reads a one-dimensional array of int64, uint64, int32 or uint32 without an object for each item,
+// and refuses other arrays. Reads any other iterable item by item.
 template <class Number>
 std::vector<Number> numbers_from(nb::handle list, const char* name) {
   AnyArray array;

@@ -22,7 +22,8 @@ class ReleaseQueue {
   void push(std::unique_ptr<PinnedMemory> memory) noexcept;
   // Thread: holds the GIL.
   void drain();
-  // Makes sure that a thread waits. Thread: holds the GIL.
+  // Starts the thread that waits for memory and releases it, unless one waits already. Thread:
+  // holds the GIL.
   void have_waiter();
   // Waits until there is memory that no other thread has taken for a while. Returns false once
   // closed. Thread: any, without the GIL.

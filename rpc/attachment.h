@@ -68,7 +68,7 @@ class Attachment {
   // kInvalidArgument if the range is not inside the memory.
   static Result<Attachment> of(std::shared_ptr<const Registered> memory, std::uint64_t offset,
                                std::uint64_t length_bytes);
-  // Returns an attachment in memory that was made to receive it: a block, or memory of
+  // Returns an attachment whose bytes came from a peer. They are in a block, or in memory of
   // make_received().
   static Attachment received(Bytes bytes, std::shared_ptr<const void> keeper, const Registered* block) {
     Attachment out(bytes, std::move(keeper));

@@ -37,7 +37,7 @@ Status validate_msgpack(Bytes bytes);
 
 namespace detail {
 
-// The output of msgpack. Floats stay floats (see below).
+// The output of msgpack. A float is written as a float, never as an integer (see below).
 class ByteSink {
  public:
   explicit ByteSink(ByteVector& out) : out_(out) {}

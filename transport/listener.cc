@@ -161,8 +161,8 @@ class TcpListener final : public Listener, private FdHandler {
     in.io->answered();  // may end, and destroy `in`
   }
 
-  // Without room for one more endpoint, the chosen provider counts as not available. Returns false
-  // if the handshake is refused.
+  // Handles a provider that could not prepare an endpoint. Returns true if the caller may try
+  // another provider. If the peer offered only this one, refuses the handshake and returns false.
   static bool pass_over(Inbound& in, Status why) {
     if (in.io->handshake().outcome().offers.size() == 1) {
       in.io->deciding().refuse(std::move(why));

@@ -114,8 +114,8 @@ struct PeerWindow {
   [[nodiscard]] bool mapped() const { return data != nullptr; }
   // Returns whether an owner that revokes the region waits for the end of such copies.
   [[nodiscard]] bool waited_for(Rights need) const { return mapped() || need == Rights::kRemoteWrite; }
-  // Begins copies. Until end() the owner waits for us, if waited_for(). Returns false if the owner
-  // has revoked the region. `need`: what the copies do there.
+  // Begins copies that need the right `need`, which covers() has checked. Returns false if the
+  // owner has revoked the region. If waited_for(need), an owner that revokes waits until end().
   [[nodiscard]] bool begin(Rights need) const {
     if (!waited_for(need)) return shown->load(std::memory_order_seq_cst) == ticket;
     in_use->store(ticket, std::memory_order_seq_cst);

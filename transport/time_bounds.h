@@ -15,8 +15,8 @@ namespace slime::transport {
 // The bound that a one-sided operation has passed.
 enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 
-// When a posted one-sided operation ends although its transfer is not over. `progress` is when its
-// connection last moved bytes of one-sided operations.
+// The times at which a posted one-sided operation ends although its transfer is not over.
+// `progress` is when its connection last moved bytes of one-sided operations.
 struct TimeBounds {
   static TimeBounds of(const Operation& operation, TimePoint now);
 

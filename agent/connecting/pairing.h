@@ -24,7 +24,7 @@ class Pairing {
   enum class Verdict : std::uint8_t {
     kOpen,  // make a channel on the connection
     kDrop,  // close the connection; current() serves instead
-    kHold,  // keep the connection without a channel, until Changes opens or drops it
+    kHold,  // keep it without a channel, until a later Changes lists it in `open` or `drop`
   };
   struct Changes {
     Id open = 0;    // a held connection: make a channel on it now

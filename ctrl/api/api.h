@@ -33,7 +33,7 @@ class Api {
 
   ApiReply handle(const ApiRequest& request);
 
-  // Replaces ApiOptions::admin_token. Only valid if there is one.
+  // Replaces ApiOptions::admin_token. Only valid if the options had a token.
   void set_admin_token(TokenRecord token);
   // Expires due leases and rotates due keys. Returns the time until something may be due again.
   Nanos tick();

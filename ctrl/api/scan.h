@@ -56,7 +56,7 @@ class Scans {
   using ReportVisitor = std::function<bool(const Reports::View& agent)>;
   std::optional<std::string> visit_reports(const std::string& scope, std::string after, std::size_t budget,
                                            const ReportVisitor& visitor);
-  // Adds `records` that another function examined in one acquisition of the lock.
+  // Counts one acquisition of the lock that examined this many records, for counts().
   void count(std::size_t records);
 
   // Totals since the start.

@@ -31,7 +31,7 @@ class Replay {
   std::uint64_t entries_ = 0;
 };
 
-// Returns the largest number that the registry ever gave out.
+// Returns the largest epoch, incarnation or revision that the registry ever gave out.
 std::uint64_t largest_number(const RegistryState& state);
 // Returns whether all numbers that it will give out are larger than `known`.
 bool goes_on_from(const RegistryState& state, std::uint64_t known);

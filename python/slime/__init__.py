@@ -86,7 +86,7 @@ def empty(
     rights: Rights = Rights.LOCAL,
     pages: Pages = Pages.DEFAULT,
 ) -> Any:
-    """Returns a NumPy array in registered memory of `agent`, like agent.empty()."""
+    """Returns a zeroed NumPy array in new registered memory of `agent`, as agent.empty() does."""
     return _memory.empty(agent, shape, dtype, rights, pages)
 
 

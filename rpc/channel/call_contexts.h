@@ -22,7 +22,8 @@ class CallContexts {
  public:
   explicit CallContexts(const Clock& clock) : clock_(clock) {}
 
-  // Wraps the handler of a new call, so that the call's context ends before the handler is called.
+  // Wraps the handler of a new call: computes the times of the call's context, then calls the
+  // handler.
   template <class Ended>
   void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler) {
     begin(*context);

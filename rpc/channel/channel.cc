@@ -106,7 +106,8 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
-  take_answers();  // puts messages that were given back into the inbox, in front of later ones
+  // Messages that the user gave back go into the inbox, in front of later ones.
+  take_answers();
   return messages_.recv(tag, deadline, std::move(handler));
 }
 

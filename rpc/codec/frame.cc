@@ -220,7 +220,8 @@ Extras extras_of(const Frame& frame) {
   return out;
 }
 
-// The signature is the end of the text, which decode_frame() has checked.
+// Reads the hash after the names and the metadata; 0: there is none. decode_frame() has checked the
+// text.
 std::uint64_t signature_of(const Frame& frame) {
   if (frame.header.type != FrameType::kRequest || frame.header.method != 0) return 0;
   ByteReader in(frame.text);

@@ -10,8 +10,8 @@ namespace slime::transport {
 // clock. Thread: the driver's.
 class FdPace {
  public:
-  // After a turn in which pollers had work: returns whether a look may wait. If not, counts `now`
-  // as the time of the look.
+  // Call after a turn in which pollers had work. Returns whether the loop may skip looking at its
+  // descriptors now. If not, counts `now` as the time of the look.
   bool skip_busy(TimePoint now) {
     if (++skipped_ < limits::kLoopTurnsWithoutFds && recent(now)) return true;
     looked_at_ = now;

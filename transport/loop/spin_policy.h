@@ -20,7 +20,7 @@ class SpinPolicy {
     worked_ = false;
     last_work_ = now;
   }
-  // Counts the noted work as work of `now`. Call before idle() and spins().
+  // Takes `now` as the time of the work noted since the last call. Call before idle() and spins().
   void update(TimePoint now) {
     if (!std::exchange(worked_, false)) return;
     const Nanos gap = now - std::exchange(last_work_, now);

@@ -99,8 +99,8 @@ Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
 // A busy export keeps the attachment until its copy has ended.
 Exports::~Exports() { (void)take_back(); }
 
-// Revokes all exports before it looks at any: a peer that leaves one copy meanwhile cannot begin
-// another.
+// Revokes all exports before it looks whether a peer still uses one: a peer that ends one copy
+// meanwhile cannot begin another.
 std::shared_ptr<const Loan> Exports::take_back() {
   for (const std::shared_ptr<Export>& lent : exports_) lent->revoke();
   std::shared_ptr<const Loan> inside;

@@ -22,7 +22,7 @@ struct SimOptions {
   Nanos min_delay = std::chrono::microseconds(1);
   Nanos max_delay = std::chrono::microseconds(50);
   std::uint32_t capacity_bytes = 128 * 1024;  // of one direction; a full one refuses, as a socket buffer does
-  // reads and writes move a random prefix of the bytes that they could move
+  // A read or a write moves a random prefix of the bytes that it could move.
   bool torn = true;
 };
 

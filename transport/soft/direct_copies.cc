@@ -275,8 +275,8 @@ void DirectCopies::copy_head(Queue<Handle>& queue) {
   }
 }
 
-// Handles the outcome of a step's blocks. Returns false if frames carry the operation instead, or
-// if the link is broken.
+// Handles the outcome of a step's blocks. Returns false if frames carry the operation, or the rest
+// of it, instead, or if the link is broken.
 bool DirectCopies::end_copy(Queue<Handle>& queue, Handle handle, Code code) {
   OneSided* const operation = link_.operations.find(handle);
   if (code == Code::kUnavailable) {

@@ -86,7 +86,7 @@ void PortState::schedule(SoftEndpoint& endpoint) {
 void PortState::run_deferred() noexcept {
   const std::shared_ptr<PortState> self = shared_from_this();  // a callback may drop the port
   running_.swap(scheduled_);
-  // By index: a callback may destroy an endpoint, which clears its entry.
+  // A callback may destroy an endpoint: remove() then sets its entry to null.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (running_[i] != nullptr) running_[i]->run();
   }

@@ -49,7 +49,8 @@ class PostedPool final : public ReceivePool {
   PostedPool(std::shared_ptr<Loop> loop, std::shared_ptr<Context> context, ibv_srq* srq,
              const PortOptions& options, std::unique_ptr<RegisteredPages> pages);
 
-  // Posts the slots that were freed since the last call. They may be promised only afterwards.
+  // Posts the slots that were freed since the last call. Only then may the peer be granted credits
+  // for them.
   Status post_freed();
   [[nodiscard]] bool all_posted() const { return freed_.empty(); }
   // Returns a slot that the device gave back; null for a number that names no slot.

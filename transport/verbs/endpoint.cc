@@ -204,7 +204,8 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
   if (arrivals_.take(queue_pair, completion, slot)) schedule_after_completion();
 }
 
-// Work that a caller may wait for is urgent: posts, grants, the end.
+// Schedules a turn: at once if a caller may wait for its work (posts, grants, the end), else after
+// the next polls.
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
   const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&

@@ -25,7 +25,7 @@ class TurnQueue {
     urgent_ = false;
     patient_polls_ = 0;
     running_.swap(waiting_);
-    // By index: a turn may end another member, which forget() clears.
+    // A turn may end another member: forget() then sets its entry to null.
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (running_[i] != nullptr) running_[i]->run();
     }
