@@ -102,7 +102,7 @@ class OperationRecord {
   State state_ = State::kNew;
 };
 
-// Where a ring begins and ends.
+// The head of a ring of records: stands before the first and after the last one.
 struct OperationRecord::End final : OperationRecord {};
 
 }  // namespace slime::agent

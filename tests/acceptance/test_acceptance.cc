@@ -1,5 +1,5 @@
-// What large transfers cost between two processes. Their sizes: SLIME_TEST_STREAM_MIB (256; a soak
-// takes 10,240) and SLIME_TEST_ATTACHMENT_MIB (64; 1,024). What they measured is printed.
+// Measures and prints the cost of large transfers between two processes. Sizes in MiB:
+// SLIME_TEST_STREAM_MIB (256; a soak takes 10,240), SLIME_TEST_ATTACHMENT_MIB (64; 1,024).
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What count.py has callgrind count: one kind of operation again and again, both ends in this
-// thread, on the fake fabric or over shared memory. How often is in SLIME_INSTRUCTIONS_COUNT.
+// Repeats one kind of operation SLIME_INSTRUCTIONS_COUNT times, for count.py, which runs this
+// program under callgrind. Both ends are in this thread, on the fake fabric or over shared memory.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

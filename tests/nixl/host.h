@@ -36,8 +36,8 @@ void nixlDescList<T>::addDesc(const T& desc) {
 }
 #endif
 
-// What NIXL's core does with a backend plugin. Loads libplugin_SLIME.so and uses it through NIXL's
-// interface only.
+// Does what NIXL's core does with a backend plugin: loads libplugin_SLIME.so, and uses it through
+// NIXL's interface only.
 namespace slime::test::nixl {
 
 // The plugin of this build tree, or the one that $SLIME_NIXL_PLUGIN names. Stays loaded. Aborts

@@ -1,5 +1,5 @@
-// What transfers do when the process at the other end is killed, stopped or replaced. Real
-// processes and signals.
+// Tests how transfers end when the process at the other end is killed, stopped or replaced. Uses
+// real processes and signals.
 #include <doctest/doctest.h>
 
 #include <algorithm>

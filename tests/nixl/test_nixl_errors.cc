@@ -1,5 +1,5 @@
-// What a user gives wrongly, and what a peer's metadata says wrongly, is refused with a status.
-// Nothing crashes.
+// The plugin refuses wrong arguments of a user and wrong metadata of a peer with a status. Nothing
+// crashes.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>

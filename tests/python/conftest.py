@@ -19,8 +19,8 @@ import pytest
 import slime
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What agents of the tests run on, and how much longer than usual a machine may take (an emulated
-# one).
+# PROVIDER: the provider of the tests' agents. PATIENCE: the factor by which a slow machine, such as
+# an emulated one, may take longer than usual.
 PROVIDER = os.environ.get("SLIME_TEST_PROVIDER", "auto")
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release"))

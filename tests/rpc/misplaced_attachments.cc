@@ -1,5 +1,5 @@
-// Where attachments have no place they do not compile: each value of SLIME_CASE is one mistake, and
-// 0 is none.
+// An attachment in a place that does not take one does not compile. Each value of SLIME_CASE
+// compiles one such mistake; 0 compiles none.
 #include "rpc/stream.h"
 
 using namespace slime;

@@ -25,8 +25,8 @@ struct Pair {
   std::uint64_t link = 0;  // the fixture's name for the connection
 };
 
-// What the conformance suite needs of a provider: two processes (side 0 and 1), each a device and a
-// port, and progress. A new one for each test.
+// Gives the conformance suite what it needs of a provider: two sides (0 and 1), each with a device
+// and a port, and progress. Each test makes a new fixture.
 class Fixture {
  public:
   virtual ~Fixture() = default;

@@ -56,8 +56,9 @@ class Simulation {
     std::unique_ptr<DeviceRegion> region;  // null: closed
     [[nodiscard]] std::uint64_t at(std::size_t i) const;
   };
-  // What the atomics on one number may do. The k-th adds, or swaps in, the bit 2k: so the number
-  // tells which of them took effect, and a bit with an odd place that one did so twice.
+  // The allowed outcomes of atomics on one number. The k-th atomic adds, or swaps in, bit 2k. So
+  // the bits of the number show which atomics took effect; bit 2k+1 shows that the k-th did so
+  // twice.
   struct Counter {
     std::vector<AtomicWork*> posted;
     std::uint64_t frozen = 0;  // bits of atomics that a close of the region has decided

@@ -16,9 +16,8 @@
 
 namespace slime::transport::testing {
 
-// What connects over real sockets on loopback: two devices, two loops driven by the test, a
-// listener on side
-// 1. Every connection is made by the handshake.
+// Connects two devices over real sockets on loopback. The test drives their two loops. Side 1 has
+// the listener, and the handshake makes each connection.
 class SocketFixture final : public Fixture, private Acceptor {
  public:
   using MakeProvider = UniqueFunction<Result<std::unique_ptr<Provider>>()>;

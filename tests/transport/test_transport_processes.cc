@@ -361,9 +361,9 @@ bool end_under_a_stopped_peer(Exporter& owner) {
   return owner.closed == nullptr;
 }
 
-// Where the peer is when it is stopped is chance, and in a slow build it is often elsewhere than in
-// a copy: so many attempts, of which one that meets it there is enough. On other providers there
-// are no such copies, and one shows what there is.
+// The test must stop the peer while it copies, and chance decides where the peer is. A slow build
+// rarely stops it inside a copy, so the test tries often; one hit is enough. Only shm has such
+// copies: on other providers one attempt is enough.
 const int kAttempts = test::endpoint_provider() == "shm" ? 200 : 1;
 
 TEST_CASE("no byte of a peer that was stopped in the middle lands after the connection's end was told") {
