@@ -21,7 +21,7 @@ void WaitingOperations::add(std::shared_ptr<PeerOperation> operation, TimePoint 
   if (until == kNever) return;
   record.timer_ = loop_.add_timer(until, [this, &record, late = std::move(late)]() mutable {
     record.timer_ = {};
-    // withdraw() ends the life of nothing here: it only makes the queue forget the operation.
+    // withdraw() destroys nothing here: it only makes the queue forget the operation.
     auto call = std::move(late);
     call(withdraw(at(&record)));
   });

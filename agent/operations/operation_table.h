@@ -67,7 +67,7 @@ class WaitingOperations {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
-  // Whether an operation here makes its peer be connected.
+  // Returns whether an operation here makes the agent connect to the peer.
   [[nodiscard]] bool any_connects() const;
 
  private:
