@@ -22,8 +22,8 @@ class AgentDriver final : public Driver {
 
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override {
     if (guard_.forked()) return;
-    // With many operations in flight, the loop's thread and the waiting thread together do more
-    // work than one thread that drives.
+    // If more than kHelpOperations operations are in flight, this thread sleeps and the loop's
+    // thread drives: two threads together do more work than one that does everything.
     if (loop_->has_thread() && !polled_ &&
         under_way.load(std::memory_order_relaxed) > limits::kHelpOperations)
       sleep();
@@ -31,7 +31,8 @@ class AgentDriver final : public Driver {
       loop_->wait(std::move(done), deadline, std::move(sleep));
   }
 
-  std::atomic<std::size_t> under_way{0};  // sum of the weights of operations in flight
+  // sum of PeerOperation::weight() of the operations in flight
+  std::atomic<std::size_t> under_way{0};
 
  private:
   const std::shared_ptr<transport::Loop> loop_;

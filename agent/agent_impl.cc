@@ -16,7 +16,7 @@
 namespace slime {
 namespace {
 
-// Names an agent without a name after its instance.
+// Returns `options`. If they have no name, sets it to one made from the instance id.
 PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
   if (options.name.empty()) options.name = str("agent-", instance.to_string().substr(0, 12));
   return options;
@@ -107,7 +107,8 @@ Status PeerAgentImpl::listen() {
       *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
         switchboard_->submit(name, std::move(operation));
       });
-  // The handlers need no weak pointer: they are dropped when the close has ended every session.
+  // The handlers may capture `this`: only sessions call them, and close() ends every session before
+  // the agent is destroyed.
   switchboard_->set_handlers(
       {.imm =
            [this](agent::Session& session, std::uint32_t imm) {
@@ -199,8 +200,8 @@ Status PeerAgentImpl::enroll() {
   return {};
 }
 
-// Refuses to listen beyond loopback without keys: the agent relied on keys of the registry and got
-// none.
+// Returns kPermissionDenied if the agent relies on keys of nanoctrl, nanoctrl gave none, and the
+// agent listens beyond loopback without the option `insecure`.
 Status PeerAgentImpl::check_exposure() const {
   if (!keyring_ || !keyring_->set().keys.empty() || options_.insecure) return {};
   const auto listening = Address::parse(options_.listen);
@@ -213,8 +214,9 @@ Status PeerAgentImpl::check_exposure() const {
           "or say that it may be insecure"));
 }
 
-// Runs on the registrar's thread, which ends before the other parts. Events queue here while no
-// thread drives the loop; the oldest are dropped, since each event is only a hint to look again.
+// Queues an event of the registry for the loop. While no thread drives the loop, the oldest queued
+// events are dropped: each event is only a hint to ask the registry again. Runs on the registrar's
+// thread, which ends before the agent's other parts.
 void PeerAgentImpl::note_event(const ctrl::Event& event) {
   {
     const MutexLock lock(events_mutex_);
@@ -232,8 +234,8 @@ void PeerAgentImpl::note_event(const ctrl::Event& event) {
   });
 }
 
-// Runs on the registrar's thread. Posts at most one task: while no thread drives the loop, that
-// task serves several changes of the keys.
+// Posts a task that applies the changed keys on the loop, unless such a task is posted already.
+// Runs on the registrar's thread.
 void PeerAgentImpl::note_keys() {
   if (keys_noted_.exchange(true)) return;
   loop_->post([this] {
@@ -254,8 +256,8 @@ std::shared_ptr<rpc::Server> PeerAgentImpl::take_server() {
   return std::move(server_);
 }
 
-// Deletes the agent, on another thread if one of its own threads drops the last reference. Leaks it
-// in a child of fork(), which has none of the threads.
+// Deletes the agent. If one of the agent's own threads drops the last reference, another thread
+// deletes it. In a child of fork(), which has none of these threads, the agent is leaked.
 void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
   if (agent->forked()) return;
   if (!agent->on_own_thread()) {
@@ -284,7 +286,8 @@ Status PeerAgentImpl::disconnect(const std::string& peer) {
 }
 
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
-  // A thread that only begins an operation drives the loop now: callbacks must not run in it.
+  // A thread has borrowed the loop to begin an operation, and must not run user callbacks: runs
+  // this function again in a later turn.
   if (loop_->borrowed()) {
     loop_->post([self = shared_from_this(), peer, connection] { self->closed_session(peer, connection); });
     return;
@@ -310,8 +313,9 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
   if (!pass) return admission_.refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
-  // nanoctrl shows a limited number of methods, with valid names. A service beyond that is
-  // registered without its methods; all of it is served.
+  // nanoctrl accepts a limited number of methods for each service, and only valid method names. A
+  // service that does not fit is registered without its methods; the agent still serves all of
+  // them.
   const bool unfit = shown.methods.size() > ctrl::limits::kMethodsPerService ||
                      std::any_of(shown.methods.begin(), shown.methods.end(), [](const std::string& method) {
                        return !ctrl::check_name("method", method).ok();
@@ -325,14 +329,15 @@ Status PeerAgentImpl::serve(rpc::Service& service) {
     return {};
   }
   const std::uint64_t change = registrar_->put_service(std::move(shown));
-  pass.leave();  // close() need not wait for the registry's answer
+  pass.leave();  // so close() does not wait for the registry's answer below
   if (!loop_->drives()) registrar_->wait_announced(change, agent::limits::kAnnounceWait);
   discovery_->note_change();
   return {};
 }
 
 ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
-  // In a forked child, a lost thread of the parent may have held the lock of discovery_.
+  // A child of fork() must not lock discovery_: a thread that exists only in the parent may have
+  // held the mutex at the fork.
   auto servers = forked() ? nullptr : discovery_->servers(service);
   return ServiceProxy({shared_from_this(), &*calling_}, std::move(servers), std::move(service),
                       std::move(options));
@@ -391,7 +396,7 @@ Status PeerAgentImpl::close(Nanos bound) {
 Status PeerAgentImpl::close_parts(Nanos bound) {
   if (!switchboard_) return {};  // start() failed early: nothing to end
   const TimePoint deadline = deadline_after(loop_->now(), bound);
-  // refuses new requests; running handlers are waited for below
+  // Refuses new requests. The second drain() below waits for running handlers.
   server_->drain(Nanos::zero()).ignore();
   bool busy = false;
   loop_->run([&] {
@@ -407,21 +412,22 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     if (const Status status = registrar_->close(time); !status.ok())
       SLIME_LOG(LogLevel::kWarning, "agent", options_.name, ": ", status.to_string());
   }
-  // The channels end by themselves at the deadline; channels that do not are cut off here.
+  // Channels close on their own at `deadline`. Cuts off channels that are still open kCloseGrace
+  // later.
   if (!wait_for_sessions(deadline_after(deadline, agent::limits::kCloseGrace)))
     loop_->run([&] { switchboard_->cut_all(); });
   Status status;
   if (busy && loop_->now() >= deadline)
     status = Status(Code::kDeadlineExceeded, "what was still in flight at the end of the bound was cut off");
-  // Operations that were cut off leave the device soon; a region whose operations do not is an
-  // error.
+  // Operations that were cut off may still be on the device: closing a region waits for its
+  // operations.
   memory_->close_regions(transport::limits::kCloseBound);
   loop_->stop();
   while (loop_->poll(Nanos::zero())) {
   }
   const Status drained = server_->drain(std::max(deadline - loop_->now(), Nanos::zero()));
   if (drained.ok()) {
-    // Handlers may own a Peer of this agent, which would keep it alive.
+    // Drops the handlers: a handler may own a Peer, which would keep this agent alive.
     server_.reset();
   } else if (status.ok()) {
     status = drained;

@@ -94,17 +94,17 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::optional<LoopView> look(Nanos bound);
 
   const InstanceId instance_ = InstanceId::random();
-  PeerAgentOptions options_;  // after instance_, which the default name is made of
+  PeerAgentOptions options_;  // declared after instance_: the default name is made from it
   agent::Admission admission_;
   std::string address_;
 
   std::shared_ptr<agent::Devices> devices_;
   std::shared_ptr<transport::Loop> loop_;
-  // until close() resets it; drain() may wait on a copy of the pointer
+  // null after close(), unless handlers still ran; drain() waits on a copy of the pointer
   std::shared_ptr<rpc::Server> server_;
   std::unique_ptr<agent::AgentMemory> memory_;
   std::vector<std::unique_ptr<transport::Port>> ports_;  // one for each device
-  // null: handshakes use the token, or no secret
+  // the scope's keys; null: handshakes use options_.token, or no secret if the token is empty
   std::shared_ptr<agent::Keyring> keyring_;
   std::unique_ptr<agent::Switchboard> switchboard_;
   std::unique_ptr<agent::OperationStarter> starter_;
@@ -117,10 +117,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
 
   Mutex events_mutex_;
-  // of the registry; the loop has not seen them
+  // events of the registry that the loop has not processed yet, oldest first
   std::deque<ctrl::Event> events_ SLIME_GUARDED_BY(events_mutex_);
 
-  std::atomic<bool> keys_noted_{false};  // a task that looks at the keyring is posted
+  std::atomic<bool> keys_noted_{false};  // true: a task that reads the changed keys is posted
 
   agent::ReportBox reports_;
 

@@ -9,8 +9,8 @@ class PeerAgentImpl;
 
 namespace slime::agent {
 
-// The agents of this process in the order of their start, until they are closed and released.
-// Thread: any.
+// remember() adds an agent to a list of this process. remembered() returns the agents of the list
+// that still exist, oldest first. Thread: any.
 void remember(const std::shared_ptr<PeerAgentImpl>& agent);
 std::vector<std::shared_ptr<PeerAgentImpl>> remembered();
 

@@ -29,7 +29,8 @@ struct Agents {
 // Never destroyed: a signal may arrive while the process exits.
 constinit PerProcess<Agents> agents;
 
-// Escapes bytes that could disturb a terminal, as JSON does: peers choose their names.
+// Returns a JSON value as text. Escapes bytes that could disturb a terminal, because peers choose
+// their names.
 std::string text_of(const Json& value) {
   if (!value.is_string()) return value.dump();
   std::string quoted = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -41,7 +42,7 @@ bool left_out(const Json& value) {
   return value.is_null() || value.empty() || value == 0 || value == "" || value == false;
 }
 
-// Writes "TITLE: key value, key value", then nested objects, indented.
+// Writes a line "TITLE: key value, key value", then its nested objects on indented lines.
 void write(std::string& out, std::size_t depth, const std::string& title, const Json& object,
            std::string_view named_by) {
   out.append(2 * depth, ' ').append(title);

@@ -1,4 +1,4 @@
-// Fills what an agent shows of itself and of its peers.
+// Fills AgentInfo, PeerInfo and the report to nanoctrl from the parts of an agent.
 
 #include "agent/info.h"
 
@@ -137,7 +137,7 @@ PeerAgentImpl::LoopView PeerAgentImpl::look() const {
           listener_ ? listener_->strangers_evicted() : 0};
 }
 
-// Returns nothing if the loop does not answer within `bound`.
+// Returns the loop's state; nullopt if the loop does not answer within `bound`.
 std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   if (bound == Nanos::max()) return loop_->run([this] { return look(); });
   struct Answer {
@@ -160,9 +160,9 @@ std::optional<PeerAgentImpl::LoopView> PeerAgentImpl::look(Nanos bound) {
   return std::exchange(answer->view, std::nullopt);
 }
 
-// Returns the last report that the loop made, and asks the loop for the next. A heartbeat neither
-// waits for a callback that blocks the loop, nor drives the loop, which would run callbacks on the
-// registrar's thread.
+// Returns the last report that the loop made, and asks the loop for the next one. So a heartbeat
+// does not wait for a callback that blocks the loop, and does not drive the loop, which would run
+// callbacks on the registrar's thread.
 std::optional<ctrl::Report> PeerAgentImpl::report() {
   if (reports_.ask()) {
     loop_->post([weak = weak_from_this(), server = server_] {

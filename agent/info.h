@@ -18,7 +18,7 @@
 // logs.
 namespace slime {
 
-// A number by name; docs/operations.md explains the names. Names may be added.
+// One counter. docs/operations.md explains the names; later versions may add names.
 struct Counter {
   std::string name;
   std::uint64_t value = 0;
@@ -29,18 +29,19 @@ std::uint64_t value_of(const Counters& counters, std::string_view name);
 
 // A peer that the agent knows: Peer::info().
 struct PeerInfo {
-  std::string name;     // as given to PeerAgent::peer(), or as the peer calls itself
+  std::string name;     // name given to PeerAgent::peer(), or name under which the peer connected
   std::string address;  // "host:port"; empty: not known yet
-  std::string peer;     // what the connected peer calls itself; empty: no connection
+  std::string peer;     // name that the connected peer gives itself; empty: no connection
   InstanceId instance;  // of the connected peer; zero: no connection
   std::string provider;
-  std::string reason;            // for the choice of `provider`, and why others were passed over
-  std::string state;             // "idle", "resolving", "handshaking", "ready", ...
-  Status error;                  // of the last attempt or connection; OK: none
-  std::uint32_t failures = 0;    // attempts that failed since the last connection
-  std::size_t waiting = 0;       // operations that wait for a connection
-  std::uint64_t connects = 0;    // connections since the agent started
-  std::uint64_t connection = 0;  // its id (CallInfo::connection); 0: none, and the rest is empty
+  std::string reason;          // why `provider` was chosen, and others were not
+  std::string state;           // "idle", "resolving", "handshaking", "ready", ...
+  Status error;                // of the last failed attempt or connection; OK: no failure
+  std::uint32_t failures = 0;  // attempts that failed since the last connection
+  std::size_t waiting = 0;     // operations that wait for a connection
+  std::uint64_t connects = 0;  // connections since the agent started
+  // connection's id (CallInfo::connection); 0: none, and the fields below are empty
+  std::uint64_t connection = 0;
   bool opened_by_us = false;
   std::string endpoint{};     // queues, windows and timeouts, for people
   std::size_t in_flight = 0;  // operations that the connection has
@@ -83,12 +84,12 @@ struct AgentInfo {
   Nanos outage_tolerated{};
   std::uint64_t memory_bytes = 0;
   std::uint64_t max_payload_bytes = 0;
-  std::string state;                     // "open", "closed", "forked"; the rest is empty if not open
+  std::string state;  // "open", "closed" or "forked"; unless open, most fields below are empty
   std::optional<RegistryInfo> registry;  // also of a closed agent
   rpc::ServerCounters server;
-  Counters device;                     // of the adapters, as their drivers name them; include other processes
-  std::string loop;                    // why the loop did not answer; then later fields are empty
-  std::size_t connections = 0;         // open now
+  Counters device;              // counters of the adapters' drivers; they include other processes
+  std::string loop;             // not empty: why the loop did not answer; then the fields below are empty
+  std::size_t connections = 0;  // open now
   std::uint64_t connections_made = 0;  // usable connections since the start
   std::uint64_t strangers_evicted = 0;
   std::uint64_t receives_given_back = 0;
@@ -124,8 +125,8 @@ struct RegisteredPeer {
   std::map<std::string, std::string> metadata;
   std::vector<Service> services;
   std::vector<Region> regions;
-  std::uint64_t incarnation = 0;  // a later owner of the name has a larger one
-  std::uint64_t revision = 0;     // of the scope, when the record last changed
+  std::uint64_t incarnation = 0;  // grows with each registration of the name
+  std::uint64_t revision = 0;     // revision of the scope at the last change of this record
   Nanos expires_in{};             // time left of the lease
 };
 
@@ -138,7 +139,7 @@ struct ProxyInfo {
     std::size_t calls_in_flight = 0;  // of this agent
     std::uint64_t calls = 0;          // of this agent so far
     std::uint32_t ejections = 0;      // since its last answer
-    Status avoided;                   // why no calls go there now; OK: they do
+    Status avoided;                   // why calls avoid this server now; OK: they do not
   };
   std::string service;
   std::vector<Server> servers;

@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string text_of_json(const Json& json) {
-  // peers choose their names, so bytes may be invalid UTF-8
+  // Replaces invalid UTF-8: peers choose their names, so any bytes may occur.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

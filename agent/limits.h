@@ -18,19 +18,19 @@ using slime::limits::kTokenBytes;
 // more, the loop's thread does. Two: a call, and an operation that ends during it, such as the
 // release of an answer's memory.
 inline constexpr std::size_t kHelpOperations = 2;
-// A thread that begins an operation starts it on the spot only while at most this many are in
-// flight.
+// A thread that begins an operation runs it on the loop itself, without the loop's thread, only
+// while at most this many operations are in flight.
 inline constexpr std::size_t kBorrowOperations = 1;
-// A one-sided operation of this many bytes counts for more than kHelpOperations: a long transfer is
-// not worth spinning for.
+// A one-sided operation of at least this many bytes weighs more than kHelpOperations, so waiting
+// threads sleep: a long transfer is not worth spinning for.
 inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
 
-// Smallest PeerAgentOptions::memory_bytes: a connection's quarter is 1 MiB.
+// Smallest PeerAgentOptions::memory_bytes: one connection may hold a quarter of it, 1 MiB.
 inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 
 // ---- connecting
-// From the end of the handshake until a message has gone both ways. Equals the bound of the
-// handshake.
+// Longest time from the end of the handshake until one message in each direction has arrived.
+// Equals the bound of the handshake.
 inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);
 // Pause after a failed attempt: 50 ms, doubled up to 2 s, each cut by up to half at random, so that
 // the peers of a restarted process do not come back in step.
@@ -41,49 +41,49 @@ inline constexpr Nanos kBackoffMax = std::chrono::seconds(2);
 // used soon.
 inline constexpr Nanos kAvoidFabric = std::chrono::seconds(60);
 // Timeout of the probe of an old connection after its peer has opened another: long enough for a
-// busy process, shorter than the peer's connect timeout. For a peer whose lease has expired it is
-// at least PeerAgentOptions::outage_tolerated.
+// busy process, shorter than the peer's connect timeout. The probe of a peer whose lease has
+// expired has a timeout of at least PeerAgentOptions::outage_tolerated.
 inline constexpr Nanos kProbeTimeout = std::chrono::seconds(3);
-// Finished handshakes of one peer that wait for the result of a probe. A peer opens one for each
-// name that it uses for us.
+// Most finished handshakes of one peer that wait for the result of a probe. A peer opens a
+// connection for each name that it uses for this agent.
 inline constexpr std::size_t kHeldConnections = 4;
 
 // ---- operations
-// Operations of one peer that wait for its connection: two rounds of a thousand threads, with room
-// to spare.
+// Most operations that wait for the connection to one peer: 64 for each of a thousand threads.
 inline constexpr std::size_t kWaitingOperations = 64 * 1024;
-// One-sided operations of one connection that wait for room in its endpoint.
+// Most one-sided operations of one connection that wait for room in its endpoint.
 inline constexpr std::size_t kStalledOperations = 64 * 1024;
-// Blocks of one batch: 400 MB of block list.
+// Most blocks of one batch. A list of so many blocks takes 400 MB.
 inline constexpr std::size_t kBatchBlocks = 4 << 20;
 
-// Remote atomics of one agent that wait or are in flight; and the memory for old values is
-// allocated in chunks of kOldValuesChunk.
+// Most remote atomics of one agent that wait or are in flight. The memory for their old values is
+// allocated in chunks of kOldValuesChunk bytes.
 inline constexpr std::size_t kAtomics = 64 * 1024;
 inline constexpr std::size_t kOldValuesChunk = 4096;
 
 // ---- peers
-// Names and addresses without a connection that info() still shows.
+// Most names and addresses without a connection that an agent remembers, and that info() shows.
 inline constexpr std::size_t kRememberedPeers = 4096;
 
-// Operations that info() lists, oldest first; it always shows their number.
+// Most operations that info() lists, oldest first. AgentInfo::operations_in_flight counts all.
 inline constexpr std::size_t kShownOperations = 64;
-// How long a dump waits for the loop of an agent: the loop may be hanging.
+// Longest wait of dump() for the loop of an agent, which may hang.
 inline constexpr Nanos kDumpWait = std::chrono::seconds(1);
 
 // ---- registry
-// Timeout of one request: while the agent runs, when connections and calls do not depend on the
-// registry; and at start, when the caller waits.
+// kRegistryTimeout bounds a request while the agent runs: connections and calls do not depend on
+// the registry then. kRegisterTimeout bounds the registration at start, for which the caller waits.
 inline constexpr Nanos kRegistryTimeout = std::chrono::milliseconds(1500);
 inline constexpr Nanos kRegisterTimeout = std::chrono::seconds(5);
 // Pauses between attempts while the registry is unreachable: short enough for the agent to be
 // listed again within two heartbeats.
 inline constexpr Nanos kRegistryRetryMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kRegistryRetryMax = std::chrono::seconds(2);
-// Every kReportRepeat-th heartbeat carries the report even if it is unchanged: another nanoctrl may
-// not have it.
+// Every kReportRepeat-th heartbeat carries the report even if it is unchanged: another nanoctrl,
+// which answers now, may not have it.
 inline constexpr int kReportRepeat = 12;
-// Pause before a wanted link is tried again after a failure that waiting does not mend.
+// Pause before the agent connects again to a peer that the registry wants connected, after a
+// failure that waiting does not mend.
 inline constexpr Nanos kKeepRetry = std::chrono::seconds(5);
 // Pause between attempts to get the name back after another process took it: the shorter of
 // kFencedRetry and kFencedBeats heartbeats.
@@ -95,55 +95,55 @@ inline constexpr int kFencedBeats = 3;
 // kStrangerPause, the time for which the peer may have to wait before it asks.
 inline constexpr int kKeyRetries = 6;
 inline constexpr Nanos kKeyPause = std::chrono::milliseconds(50);
-// Pause between requests for newer keys that are caused by handshakes of strangers under unknown
-// keys.
+// Pause between two requests for newer keys that failed handshakes under unknown keys cause.
 inline constexpr Nanos kStrangerPause = std::chrono::seconds(1);
-// Pause between requests for newer keys that are caused by a connected peer which proved an unknown
-// key: the first, and the longest, after requests that brought nothing new.
+// Pauses between requests for newer keys that a connected peer causes by proving an unknown key.
+// The pause doubles from kMemberPauseMin to kMemberPauseMax while the requests bring no new key.
 inline constexpr Nanos kMemberPauseMin = std::chrono::milliseconds(100);
 inline constexpr Nanos kMemberPauseMax = std::chrono::seconds(1);
-// Proofs under unknown keys that one connection may bring within kProofWindow. A peer sends one
-// proof for each change of its keys, and asks for keys at most once in kMemberPauseMin.
+// Most proofs under unknown keys that one connection may bring within kProofWindow. A peer sends
+// one proof for each change of its keys, and asks for keys at most once in kMemberPauseMin.
 inline constexpr std::uint32_t kUnknownProofs = 256;
 inline constexpr Nanos kProofWindow = std::chrono::seconds(10);
-// A timer that fires this late shows that the loop was blocked, and has not read what arrived
-// meanwhile.
+// A timer that fires this late shows that the loop was blocked: messages that arrived meanwhile are
+// still unread.
 inline constexpr Nanos kLateLoop = std::chrono::milliseconds(100);
-// How long publish() and serve() wait until the registry has the change, and close() until it has
-// deregistered.
+// kAnnounceWait: longest wait of publish() and serve() until the registry has the change.
+// kDeregisterWait: longest wait of close() until the agent is deregistered.
 inline constexpr Nanos kAnnounceWait = std::chrono::seconds(1);
 inline constexpr Nanos kDeregisterWait = std::chrono::seconds(1);
 // ---- servers of a service
-// Least time between two requests for a list of servers that calls use, so that a scope with many
-// changes does not cause a request for each; and time after which a list that no heartbeat has
-// confirmed is requested again: two heartbeats of the longest usual interval.
+// kServersPause: least time between two requests for the list of a service's servers, so that a
+// scope with many changes does not cause a request for each. kServersFresh: age at which a list
+// that no heartbeat has confirmed is requested again; two heartbeats of the longest usual interval.
 inline constexpr Nanos kServersPause = std::chrono::milliseconds(500);
 inline constexpr Nanos kServersFresh = std::chrono::seconds(10);
-// A list that was not confirmed for this time is requested before it is used. That happens only
-// after a pause in the calls: calls keep the list fresher.
+// A list of servers that was not confirmed for this time is requested before a call uses it. This
+// happens only after a pause in the calls: calls keep the list fresher.
 inline constexpr Nanos kServersOld = std::chrono::seconds(30);
-// Keeps servers that a registry does not list after its restart: agents need this time to register
-// again.
+// How long an agent keeps known servers that a restarted registry does not list: agents need this
+// time to register again.
 inline constexpr Nanos kKeepUnlisted = std::chrono::seconds(30);
-// How long other servers are preferred to a server that failed, or that had too much to do. Equals
-// the pause of a link after some failures.
+// How long calls prefer other servers to a server that failed (kAvoidServer, about the pause of a
+// link after some failures), or that had too much to do (kAvoidBusyServer).
 inline constexpr Nanos kAvoidServer = std::chrono::seconds(1);
 inline constexpr Nanos kAvoidBusyServer = std::chrono::milliseconds(100);
 // Longest ejection of a server. The first ejection lasts as long as the call that timed out, at
 // least kAvoidServer; each trial call that times out doubles it.
 inline constexpr Nanos kEjectServerMost = std::chrono::seconds(60);
-// Pauses between the rounds over all servers of a call that waits for a server.
+// Pauses of a call that waits for a server, between two rounds over all servers.
 inline constexpr Nanos kServerWaitMin = std::chrono::milliseconds(20);
 inline constexpr Nanos kServerWaitMax = std::chrono::milliseconds(500);
-// Services whose servers an agent remembers while no proxy of them is left.
+// Most services without a proxy whose servers an agent remembers.
 inline constexpr std::size_t kRememberedServices = 256;
 
 // ---- closing
-// Time beyond a close's bound for its last turns, before connections are reset.
+// Time that channels have after the bound of a close, for their last steps, before they are cut
+// off.
 inline constexpr Nanos kCloseGrace = std::chrono::milliseconds(500);
-// Changes in the registry that wait for the loop to be driven.
+// Most events of the registry that wait until a thread drives the loop.
 inline constexpr std::size_t kPendingEvents = 4096;
-// Names that wait for an answer of the registry.
+// Most requests to the registry that wait for an answer.
 inline constexpr std::size_t kPendingLookups = 4096;
 
 }  // namespace slime::agent::limits

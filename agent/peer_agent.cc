@@ -205,14 +205,14 @@ std::vector<std::string> PeerAgent::provider_names() { return PeerAgentImpl::pro
 
 PeerAgent::~PeerAgent() {
   if (impl_->forked()) {
-    // Threads, sockets and their state belong to the parent; a child must neither join nor close
-    // them.
+    // Leaks the agent in a child of fork(): its threads and sockets belong to the parent, so the
+    // child must neither join nor close them.
     static_cast<void>(new (std::nothrow) std::shared_ptr<PeerAgentImpl>(std::move(impl_)));
     return;
   }
   if (impl_->on_own_thread()) {
-    // A callback or handler of the agent destroys it. close() waits for callbacks and handlers, so
-    // another thread calls it.
+    // A callback or handler of the agent destroys the agent. close() waits for callbacks and
+    // handlers, so another thread calls close().
     reap([impl = std::move(impl_)] {
       impl->close(limits::kCloseBound).ignore();
       impl->take_server().reset();
@@ -221,9 +221,9 @@ PeerAgent::~PeerAgent() {
   }
   impl_->close(limits::kCloseBound).ignore();
   if (impl_.use_count() == 1) return;  // destroying impl_ waits for running handlers
-  // A running or served handler may own a Peer of the agent. The Peer keeps the agent alive, and so
-  // the server and its handlers: drop the server to break the cycle. Waiting for it here could
-  // deadlock with the caller.
+  // A running or served handler may own a Peer. The Peer keeps the agent alive, and so the server
+  // and its handlers: dropping the server breaks the cycle. Another thread drops it, because
+  // waiting here for running handlers could deadlock with the caller.
   if (auto server = impl_->take_server()) reap([server = std::move(server)]() mutable { server.reset(); });
 }
 
@@ -284,7 +284,7 @@ Result<std::vector<RegisteredPeer>> PeerAgent::list_peers(Nanos timeout) {
   return impl_->list_peers(timeout);
 }
 AgentInfo PeerAgent::info() const { return impl_->info(); }
-// A callback that poll() runs may destroy *this.
+// Keeps the implementation alive during the call: a callback that poll() runs may destroy *this.
 bool PeerAgent::poll(Nanos budget) {
   const auto impl = impl_;
   return impl->poll(budget);

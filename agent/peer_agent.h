@@ -39,19 +39,19 @@ using transport::RemoteRegion;
 using transport::Rights;
 
 enum class Progress : std::uint8_t {
-  kThread,  // A thread of the agent makes progress; so does wait(), while that thread sleeps.
+  kThread,  // A thread of the agent makes progress; while it sleeps, so does wait().
   // Only wait() and poll() make progress, in the calling thread: no hand-over between threads.
   kCaller,
-  // Like kThread, for callers that poll futures: wait_done() with a short timeout. A call carries
-  // out the operation that it begins or waits for, of any size; the thread of the agent does the
-  // rest. Callbacks given to Future::then() may run within any call of the agent.
+  // Like kThread, for callers that poll futures, with wait_done() and a short timeout. The polling
+  // thread carries out the operation that it begins or waits for, of any size; the agent's thread
+  // does the rest. Callbacks given to Future::then() may run within any call of the agent.
   kPolled,
 };
 
 struct PeerAgentOptions {
   // unique in the scope: "worker:0"; empty: "agent-" and part of the instance id
   std::string name{};
-  std::string scope = "default";  // an agent sees the names of its own scope
+  std::string scope = "default";  // an agent sees only the names of its own scope
   // URL of nanoctrl, or several with commas: "http://127.0.0.1:4479". Empty: no registry, and peers
   // are named by "host:port" only.
   std::string ctrl_url{};
@@ -68,22 +68,23 @@ struct PeerAgentOptions {
   // name of a provider ("tcp", "shm", "verbs"; see PeerAgent::provider_names()) picks that
   // provider, and start() fails with the reason if it does not work here.
   std::string provider = "auto";
-  // Shared by all agents that may connect to each other. Empty: the keys that nanoctrl hands to
-  // agents with a ctrl_token for the scope. If there are none, handshakes prove nothing, and
-  // listening beyond loopback requires `insecure`.
+  // Secret that all agents which may connect to each other share. Empty: handshakes use the keys
+  // that nanoctrl hands to agents with a ctrl_token for the scope. Without such keys handshakes
+  // prove nothing, and listening beyond loopback requires `insecure`.
   std::string token{};
   bool insecure = false;
   Progress progress = Progress::kThread;
-  // default timeout of operations; streams have an idle timeout
+  // default timeout of operations; streams have only an idle timeout
   Nanos timeout = limits::kOperationDeadline;
   std::string kind{};               // "worker", "cache": `peers` shows it, and services are found by it
   Nanos heartbeat = Nanos::zero();  // interval; zero: a third of the lease that the registry grants
-  // Heartbeats carry changes of the connections, their bytes and some counters of this agent to
-  // nanoctrl, for its page, `nanoctrl links` and /metrics.
+  // true: heartbeats report this agent's connections, their bytes and some counters to nanoctrl,
+  // for its page, `nanoctrl links` and /metrics.
   bool report_links = true;
   rpc::ServerOptions server{};
-  rpc::StreamOptions streams{};        // of each stream, at both sides
-  std::size_t max_connections = 1024;  // above this number the longest idle connection is closed
+  rpc::StreamOptions streams{};  // of each stream, at both sides
+  // above this number the connection that has been idle longest is closed
+  std::size_t max_connections = 1024;
   // Most bytes that the process holds for its peers: large requests that are not answered yet, and
   // large answers that callers have not read. One connection may hold a quarter. Requests beyond
   // the limit wait at their callers. Answers beyond the limit, and requests larger than a quarter,
@@ -163,13 +164,15 @@ namespace agent {
 class Session;
 }
 
-// The calls of a Peer with encoded bytes: Peer::raw(). Cheap to copy. Thread: any.
+// The calls of a Peer with arguments and results as encoded bytes; see Peer::raw(). Cheap to copy.
+// Thread: any.
 class RawPeer {
  public:
-  // Calls with a msgpack array of the arguments; the value is the msgpack value of the result.
+  // Calls a method. `arguments` is a msgpack array; the future's value is the msgpack value of the
+  // result.
   Future<Payload> call(std::string_view service, std::string_view method, ByteVector arguments,
                        Nanos timeout = {}) const;
-  // Like call(), with attachments, which extension values in the body refer to.
+  // Like call(), with attachments, to which extension values in the body refer.
   Future<Payload> call_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos timeout = {}) const;
   // Like Peer::one_way().
@@ -179,9 +182,9 @@ class RawPeer {
   }
   Future<None> one_way_attached(std::string_view service, std::string_view method, rpc::AttachedBody request,
                                 Nanos timeout = {}) const;
-  // Like Peer::stream(): returns this side of the stream, and the method's result. `reads`: the
-  // method writes messages. The caller must call discard() on the StreamEnd before dropping it with
-  // unread messages.
+  // Like Peer::stream(), with encoded messages: returns this side of the stream, and the future of
+  // the method's result. `reads`: the method writes messages, which this side reads. The caller
+  // must call discard() on the StreamEnd before dropping it with unread messages.
   RawStream stream(std::string_view service, std::string_view method, ByteVector arguments, bool reads,
                    Nanos timeout = {}) const {
     return stream_attached(service, method, {std::move(arguments)}, reads, timeout);
@@ -214,7 +217,7 @@ class Peer : private RawPeer {
  public:
   Peer() = default;
 
-  // Connects now, for warm-up. Done once a message has gone both ways.
+  // Connects now, for warm-up. The future is done once one message in each direction has arrived.
   Future<None> connect(Nanos timeout = {});
   // Asks the peer for a region by its published name. The answer is cached for the connection;
   // after a reconnect operations on an old RemoteRegion end with kAborted: call region() again.
@@ -222,8 +225,9 @@ class Peer : private RawPeer {
   // Like region(), but returns a future.
   Future<RemoteRegion> lookup_region(std::string_view name, Nanos timeout = {});
 
-  // One-sided read and write of a batch, as one operation. Copies the list. The memory of the
-  // regions must stay valid, and for writes unchanged, until the future is done.
+  // One-sided read and write of a batch, as one operation. The list `copies` may be destroyed after
+  // the call. The memory of the regions must stay valid, and for writes unchanged, until the future
+  // is done.
   Future<None> read(std::span<const Copy> copies, Nanos timeout = {});
   Future<None> write(std::span<const Copy> copies, Nanos timeout = {});
   // Like write(). The peer's on_imm handler gets `imm` once, after all bytes of the batch are
@@ -243,22 +247,24 @@ class Peer : private RawPeer {
   // future's value is the old number. compare_swap() stores `desired` only if the old number equals
   // `expected`.
   //
-  // Atomic among the atomics of all peers through one provider and device of the owner; not against
-  // the owner's CPU, and not against reads and writes. Unordered among operations in flight. At
-  // most once: after kNotFound, kPermissionDenied and kInvalidArgument nothing was changed; after
-  // other errors the number may have changed. kUnimplemented: the owner's device has no atomics.
+  // Atomic only with respect to remote atomics of all peers through the same provider and device of
+  // the owner; not with respect to the owner's CPU, or to reads and writes. Not ordered with other
+  // operations in flight. At most once: after kNotFound, kPermissionDenied and kInvalidArgument
+  // nothing was changed; after other errors the number may have changed. kUnimplemented: the
+  // owner's device has no atomics.
   Future<std::uint64_t> fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset, std::uint64_t add,
                                   Nanos timeout = {});
   Future<std::uint64_t> compare_swap(const RemoteRegion& remote, std::uint64_t remote_offset,
                                      std::uint64_t expected, std::uint64_t desired, Nanos timeout = {});
 
-  // Sends a message of any size; messages with one tag arrive in order. Copies the bytes. Done once
-  // the peer's agent has the message.
+  // Sends a message of any size; messages with one tag arrive in order. Copies the bytes. The
+  // future is done once the peer's agent has the message.
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos timeout = {});
   // Receives the next message with this tag. If the future is dropped or cancelled before its value
   // is taken, an arrived message returns to the front of its tag, for the next receive.
   Future<Payload> recv(std::uint64_t tag, Nanos timeout = {});
-  // Like recv(), but the Delivery, too, returns the message if it is destroyed before its take().
+  // Like recv(), but gives a Delivery, which also returns the message to its tag if it is destroyed
+  // before its take() is called.
   Future<rpc::Delivery> recv_delivery(std::uint64_t tag, Nanos timeout = {});
 
   // Calls `service`.`method`. Arguments and result are any types that msgpack converts; call<void>
@@ -294,10 +300,10 @@ class Peer : private RawPeer {
                              Nanos timeout = {}) {
     return call_attached(service, method, {.body = std::move(body), .raw = true}, timeout);
   }
-  // Calls without an answer. The future is done once the request has left; after that only the end
-  // of the connection can lose the request, within its timeout. With attachments lent from regions
-  // it is done once the peer has read them; their memory may change then. A refusal or failure at
-  // the peer is counted and logged here.
+  // Calls a method without an answer. The future is done once the request has left, or, if
+  // attachments were lent from regions, once the peer has read them; their memory may change then.
+  // After that only the end of the connection or the call's deadline can keep the handler from
+  // running. A refusal or failure at the peer is counted and logged here.
   template <class... A>
   Future<None> one_way(std::string_view service, std::string_view method, const A&... args) {
     return one_way_attached(service, method, rpc::encode_attached_arguments(args...));
@@ -319,7 +325,8 @@ class Peer : private RawPeer {
                                                   rpc::detail::kStreams<Out>);
     return {std::move(end), std::move(result)};
   }
-  // Returns the calls with encoded arguments. Valid as long as this Peer; a copy lives on its own.
+  // Returns the functions for encoded arguments. The reference is valid as long as this Peer; a
+  // copy of the RawPeer is independent.
   [[nodiscard]] const RawPeer& raw() const { return *this; }
   // Returns the client of one service of this peer: peer.proxy("Calc").call<int>("add", 1, 2).
   // Include agent/stub.h.
@@ -339,13 +346,13 @@ class Peer : private RawPeer {
   [[nodiscard]] Peer with_signature(const rpc::Signature& signature) const;
   // Returns a Peer whose calls, of every kind, also carry this metadata entry (rpc/metadata.h):
   // "traceparent", a token. An invalid key or value ends each call with kInvalidArgument, too many
-  // bytes with kResourceExhausted. A peer of a version without metadata ends it with
+  // bytes with kResourceExhausted. A peer whose version has no metadata ends each call with
   // kUnimplemented, unless the entry is optional.
   [[nodiscard]] Peer with_metadata(std::string_view key, std::string_view value,
                                    rpc::Need need = rpc::Need::kRequired) const;
   // Returns a Peer whose calls write their timing to `*into` before their future is done, also when
   // they fail. A stream reports the time of the whole stream; a one-way call, which has no answer,
-  // the time until it left. One call at a time.
+  // the time until it left. Only one call may be in flight at a time.
   [[nodiscard]] Peer with_timing(std::shared_ptr<rpc::CallTiming> into) const;
   // Returns a Peer whose calls, of every kind, pass `interceptor` after the interceptors of the
   // agent.
@@ -395,8 +402,8 @@ class NotificationCredit {
   // at the peer; its calls and messages go on.
   [[nodiscard]] HeldCredit hold();
   // Returns false for a peer of an earlier version, whose notifications share credits with its
-  // calls, replies and messages: when all credits are held, all of these wait. A handler that
-  // meanwhile waits for an answer of that peer waits for its whole timeout.
+  // calls, replies and messages: when all credits are held, all of these wait. A handler that then
+  // waits for an answer of that peer gets no answer before its timeout.
   [[nodiscard]] bool leaves_messages() const;
 
  private:
@@ -407,12 +414,12 @@ class NotificationCredit {
   agent::Session& session_;
 };
 
-// The presence of a process among its peers: listens, registers with nanoctrl and keeps the lease,
-// connects on first use, serves. Thread: any.
+// The agent of a process: listens, registers with nanoctrl and keeps the lease, connects to peers
+// on first use, and serves their requests. Thread: any.
 class PeerAgent {
  public:
-  // Listens, then registers. Returns the error of either. With a ctrl_url the registry must answer
-  // now.
+  // Listens, then registers with nanoctrl if there is a ctrl_url. Returns the first error; nanoctrl
+  // must answer now.
   static Result<std::unique_ptr<PeerAgent>> start(PeerAgentOptions options);
   // Returns the values that PeerAgentOptions::provider takes in this build: "auto", "tcp", ...
   // Starting an agent, or `slime doctor`, shows whether a provider works on this machine.

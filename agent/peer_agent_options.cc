@@ -14,7 +14,8 @@
 namespace slime {
 namespace {
 
-constexpr std::string_view kOneProcess = "sim";  // connects endpoints of one process, so no agents
+// connects endpoints of one process only, so it is not listed
+constexpr std::string_view kOneProcess = "sim";
 
 }  // namespace
 

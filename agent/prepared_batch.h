@@ -21,8 +21,8 @@ using transport::RemoteRegion;
 // Direction of a batch: kRead copies remote -> local, kWrite local -> remote.
 enum class Transfer : std::uint8_t { kRead, kWrite };
 
-// Blocks of one length: block i is at local_offsets[i] and remote_offsets[i]. Both spans have one
-// length.
+// Blocks of one length: block i is at local_offsets[i] and remote_offsets[i]. Both spans have the
+// same size.
 struct BlockOffsets {
   const MemoryRegion& local;
   std::span<const std::uint64_t> local_offsets;
@@ -43,14 +43,16 @@ struct BlockStrides {
   std::uint64_t length_bytes = 0;  // of each block
 };
 
-// Bounds the time of a post. A duration alone is the timeout: batch.post(5s).
+// Limits the time of a post. A duration converts to a PostOptions with this timeout:
+// batch.post(5s).
 struct PostOptions {
   PostOptions() = default;
   template <std::convertible_to<Nanos> Timeout>
   PostOptions(Timeout its_timeout, Nanos its_stall = {}) : timeout(its_timeout), stall(its_stall) {}
 
-  // Zero: the default of the Peer that made the batch. Nanos::max(): no timeout with a stall
-  // bound; without one, the transport's default from the time when the connection takes the post.
+  // Timeout of the post. Zero: the default of the Peer that made the batch. Nanos::max(): with a
+  // stall bound no timeout; without one the transport's default, from the time when the connection
+  // takes the post.
   Nanos timeout{};
   // The stall bound; zero: none. A post ends with kDeadlineExceeded when it has had no connection
   // for this long, or when its connection has moved no bytes of this agent's one-sided operations
@@ -81,14 +83,14 @@ class PreparedBatch {
                              PostOptions options = {}) const;
 
   // Copies the whole batch within this call if that needs neither the peer's program, nor a device,
-  // nor a wait: at most 16 blocks and 64 KiB, of memory on this host. Returns false if it does not,
-  // and nothing was started: call post(), which reports errors. post() copies such a batch in the
-  // same way, and returns a finished future.
+  // nor a wait: at most 16 blocks and 64 KiB, of memory on this host. Otherwise returns false, and
+  // nothing was started: call post(), which reports errors. post() copies such a batch in the same
+  // way, and returns a finished future.
   [[nodiscard]] bool done_now() const;
 
-  // Replaces remotes() by `remotes`, in order, for later posts of this value and of its copies.
-  // Takes time proportional to the number of blocks. Errors, after which nothing has changed: those
-  // of Peer::prepare(), and kInvalidArgument if the number of regions differs.
+  // Replaces remotes() by `remotes`, in order, for later posts of this object and of its copies.
+  // Takes time proportional to the number of blocks. After an error nothing has changed. Errors: as
+  // Peer::prepare(), and kInvalidArgument if the number of regions differs.
   Status rebind(std::span<const RemoteRegion> remotes) const;
 
   // Returns the remote regions in the order in which blocks first name them. Two RemoteRegion

@@ -28,18 +28,18 @@ class ServerPool;
 struct Favorite;
 }  // namespace agent
 
-// This side of a stream with encoded messages, and the method's result.
+// This side of a stream with encoded messages, and the future of the method's result.
 using RawStream = std::pair<std::shared_ptr<rpc::StreamEnd>, Future<rpc::Payload>>;
 
 // How a proxy chooses the server of a call.
 enum class Balance : std::uint8_t {
   kRoundRobin,     // one server after the other
-  kLeastInFlight,  // the server with the fewest calls of this agent in flight; equal ones in turn
+  kLeastInFlight,  // the server with the fewest calls of this agent in flight; ties in turn
   // the same server until it fails; with a key, the server that the key's hash selects
   kSticky,
 };
 
-// Limits the attempts of a call that may have been executed.
+// Limits how often a call is tried again after an attempt that may have executed it.
 struct RetryPolicy {
   int attempts = 3;  // attempts that may have executed the call, including the first
   // Pause before the second attempt. Doubled before each further attempt, up to backoff_max; each
@@ -52,22 +52,25 @@ struct RetryPolicy {
 
 struct ProxyOptions {
   Balance policy = Balance::kLeastInFlight;
-  // For kSticky. All callers send the calls with one key to the same server, as long as it is live.
-  // A server that comes or goes moves only its own keys. Empty: the proxy chooses a server.
+  // For kSticky. All callers send calls with the same key to the same server, as long as it is
+  // live. When a server comes or goes, only keys of that server move. Empty: the proxy chooses a
+  // server.
   std::string key{};
-  // The methods may be executed twice without harm: calls are repeated as `retry` says. Otherwise
-  // a call that may have been executed is never repeated.
+  // true: executing a method twice does no harm, so calls are repeated as `retry` says. false: a
+  // call that may have been executed is never repeated.
   bool idempotent = false;
   RetryPolicy retry{};
-  Nanos timeout{};              // of calls without a timeout of their own; zero: the agent's
-  bool wait_for_ready = false;  // calls wait for a server, up to their timeout, instead of failing fast
+  Nanos timeout{};  // default timeout of a call; zero: the agent's default
+  // calls wait for a server until their timeout, instead of failing fast
+  bool wait_for_ready = false;
   [[nodiscard]] Status validate() const;
 };
 
-// The calls of a ServiceProxy with encoded bytes: ServiceProxy::raw(). Thread: any.
+// The calls of a ServiceProxy with arguments and results as encoded bytes; see ServiceProxy::raw().
+// Thread: any.
 class RawServiceProxy {
  public:
-  // Like the calls of RawPeer, at any live server.
+  // Like the functions of RawPeer with these names, but call any live server of the service.
   Future<rpc::Payload> call(std::string_view method, ByteVector arguments, Nanos timeout = {}) const {
     return call_attached(method, {std::move(arguments)}, timeout);
   }
@@ -77,7 +80,7 @@ class RawServiceProxy {
     return one_way_attached(method, {std::move(arguments)}, timeout);
   }
   Future<None> one_way_attached(std::string_view method, rpc::AttachedBody request, Nanos timeout = {}) const;
-  // Always end with kUnimplemented: a stream goes to one peer.
+  // Always end with kUnimplemented: a stream needs one peer, not any server.
   RawStream stream(std::string_view method, ByteVector arguments, bool reads, Nanos timeout = {}) const {
     return stream_attached(method, {std::move(arguments)}, reads, timeout);
   }
@@ -100,14 +103,14 @@ class RawServiceProxy {
   std::string service_;
 };
 
-// Calls a service at any server in the agent's scope. Each call goes to a live server; a call
-// that was certainly not executed goes to the next server, within the call's timeout. nanoctrl
-// lists the servers: asked on first use, then updated in the background. A server that failed
-// is avoided for a short while. A server that lets calls time out and answers none is ejected,
-// each time for longer. Cheap to copy; copies share the list. Thread: any.
+// Calls a service at any server in the agent's scope. Each call goes to a live server; a call that
+// was certainly not executed goes to the next server, within the call's timeout. nanoctrl lists the
+// servers: the agent asks it on first use, then updates the list in the background. A server that
+// failed is avoided for a short while. A server that lets calls time out and answers none is
+// ejected, each time for longer. Cheap to copy; copies share the list. Thread: any.
 //
-// Besides what calls of a Peer answer: kUnavailable when no server is left (nothing was executed),
-// kInvalidArgument for an agent without ctrl_url.
+// Errors, besides those of a Peer's calls: kUnavailable when no server is left (nothing was
+// executed), kInvalidArgument for an agent without ctrl_url.
 class ServiceProxy : private RawServiceProxy {
  public:
   ServiceProxy() = default;
@@ -125,13 +128,14 @@ class ServiceProxy : private RawServiceProxy {
   Future<None> one_way_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {
     return one_way_attached(method, {.body = std::move(body), .raw = true}, timeout);
   }
-  // Like Peer::one_way(). Done once the request has left to a live server. Never sends the request
-  // twice.
+  // Like Peer::one_way(). The future is done once the request has left to a live server. Never
+  // sends the request twice.
   template <class... A>
   Future<None> one_way(std::string_view method, const A&... args) const {
     return one_way_attached(method, rpc::encode_attached_arguments(args...));
   }
-  // Returns the calls with encoded arguments. Valid as long as this proxy; a copy lives on its own.
+  // Returns the functions for encoded arguments. The reference is valid as long as this proxy; a
+  // copy of the RawServiceProxy is independent.
   [[nodiscard]] const RawServiceProxy& raw() const { return *this; }
   // Asks a live server to describe the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos timeout = {}) const;
@@ -141,8 +145,8 @@ class ServiceProxy : private RawServiceProxy {
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;
   [[nodiscard]] ServiceProxy with_key(std::string key) const;
-  // Like the functions of Peer. Each server that a call is tried with gets the metadata, the timing
-  // covers all attempts together, and interceptors see the call once.
+  // Like the functions of Peer with these names. Each server that a call is tried with gets the
+  // metadata, the timing covers all attempts together, and interceptors see the call once.
   [[nodiscard]] ServiceProxy with_signature(const rpc::Signature& signature) const;
   [[nodiscard]] ServiceProxy with_metadata(std::string_view key, std::string_view value,
                                            rpc::Need need = rpc::Need::kRequired) const;
@@ -150,7 +154,7 @@ class ServiceProxy : private RawServiceProxy {
   [[nodiscard]] ServiceProxy with_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) const;
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // Returns the servers that the agent knows, with the calls that went there.
+  // Returns the servers that the agent knows, with the numbers of calls to each.
   [[nodiscard]] ProxyInfo info() const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace slime {
 
-// The calls of a Stub with encoded bytes: Stub::raw(). Thread: any.
+// The calls of a Stub with arguments and results as encoded bytes; see Stub::raw(). Thread: any.
 class RawStub {
  public:
   // Like the calls of RawPeer and RawServiceProxy.
@@ -51,7 +51,7 @@ class RawStub {
   std::variant<Peer, ServiceProxy> at_;
 };
 
-// The client of one service: calls one peer, or any live server. Peer::proxy() returns one, and
+// The client of one service: calls one peer, or any live server. Peer::proxy() returns a Stub, and
 // code made by `slime stubs` uses one. Cheap to copy. Thread: any.
 class Stub : private RawStub {
  public:
@@ -59,7 +59,7 @@ class Stub : private RawStub {
   explicit Stub(const ServiceProxy& proxy) : RawStub(proxy.service(), proxy) {}
 
   [[nodiscard]] const std::string& service() const { return service_; }
-  // Return this stub with other settings, as those of Peer.
+  // Return a copy of this stub with another setting, as the functions of Peer with these names.
   [[nodiscard]] Stub with_timeout(Nanos timeout) const {
     return with([&](const auto& at) { return at.with_timeout(timeout); });
   }
@@ -92,7 +92,8 @@ class Stub : private RawStub {
         stream_attached(method, rpc::encode_attached_arguments(arguments...), rpc::detail::kStreams<Out>);
     return {std::move(end), std::move(result)};
   }
-  // Returns the calls with encoded arguments. Valid as long as this stub; a copy lives on its own.
+  // Returns the functions for encoded arguments. The reference is valid as long as this stub; a
+  // copy of the RawStub is independent.
   [[nodiscard]] const RawStub& raw() const { return *this; }
 
  private:

@@ -17,10 +17,11 @@ namespace slime::agent {
 // loop.
 class Avoided {
  public:
-  // Avoids `provider` for limits::kAvoidFabric from `now` on. Returns false if too many are
-  // remembered.
+  // Avoids `provider` for limits::kAvoidFabric from `now` on. Returns false, and avoids nothing, if
+  // the table is full.
   bool add(const InstanceId& peer, const std::string& provider, const Status& cause, TimePoint now);
-  // Marks the avoided outlets as not available, with the cause.
+  // Sets `available` of each outlet whose provider is avoided for `peer` to the error of the
+  // failure.
   void apply(const InstanceId& peer, std::vector<transport::Outlet>& outlets, TimePoint now) const;
 
  private:

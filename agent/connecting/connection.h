@@ -12,54 +12,56 @@
 namespace slime::agent {
 
 enum class ConnectionState : std::uint8_t {
-  kIdle,         // not needed yet, or closed in good order
+  kIdle,         // no connection: not used yet, or closed in good order
   kResolving,    // the registry is asked for the address
-  kHandshaking,  // connecting, until a message has gone both ways
+  kHandshaking,  // connecting, until one message in each direction has arrived
   kReady,
-  // closing from this side: operations in flight end, new ones wait for the next connection
+  // closing in good order: operations in flight finish, new ones wait for the next connection
   kDraining,
   kBroken,   // the connection broke; the next use connects at once
-  kBackoff,  // attempts failed; the next may start at next_attempt()
+  kBackoff,  // an attempt failed; the next may start at next_attempt()
 };
 std::string_view state_name(ConnectionState state);
 
-// The state machine of the connection to one peer. Takes events, and returns the next step. No I/O,
-// no clock, no thread.
+// State machine of the connection to one peer: takes events, and returns the next step of the
+// caller. No I/O, no clock, no thread.
 class ConnectionMachine {
  public:
   enum class Step : std::uint8_t {
     kUse,           // use the connection: it is ready
     kWait,          // wait: another event will follow
-    kResolve,       // find the address; a cached one will do
+    kResolve,       // find the address, in the cache or the registry
     kResolveFresh,  // find the address; ask the registry
     kConnect,       // connect to the address
     kFail,          // the attempt has failed: fail the waiting operations with reason()
     kRefuse,        // too early after a failure: fail the new operation with refusal()
   };
 
-  // `by_name`: the peer must be resolved before connecting. `seed`: of the jitter.
+  // `by_name`: the peer's name must be resolved to an address before connecting. `seed`: for the
+  // random part of the backoff.
   ConnectionMachine(bool by_name, std::uint64_t seed) : by_name_(by_name), rng_(seed) {}
 
-  // An operation needs the connection. Returns kUse, kWait, kResolve, kConnect or kRefuse.
+  // Event: an operation needs the connection. Returns kUse, kWait, kResolve, kConnect or kRefuse.
   Step use(TimePoint now);
-  // The address is known. `cached`: it comes from memory and may be old, so that a failure to
-  // connect leads to kResolveFresh. Returns kConnect.
+  // Event: the peer's address is known. `cached`: the address is from the cache and may be old, so
+  // a failure to connect returns kResolveFresh. Returns kConnect.
   Step resolved(bool cached);
-  // The address was not found, or the registry returned an address that has just failed. Returns
-  // kFail.
+  // Event: the address was not found, or the registry returned an address that has just failed.
+  // Returns kFail.
   Step resolve_failed(Status reason, TimePoint now);
-  // Returns kFail, or kResolveFresh if the address came from memory.
+  // Event: connecting failed. Returns kResolveFresh if the address came from the cache, else kFail.
   Step connect_failed(Status reason, TimePoint now);
-  // A handshake with this peer has succeeded, begun by either side. A message must still go both
-  // ways.
+  // Event: a handshake with the peer, begun by either side, succeeded. The connection is not usable
+  // before ready().
   void handshaking();
-  // A connection with this peer is usable, opened by either side.
+  // Event: a connection with the peer, opened by either side, is usable.
   void ready();
   // This side closes the connection.
   void drain();
-  // The connection is gone. An OK `reason`: closed in good order.
+  // Event: the connection is gone. `reason`: the error that ended it; OK: closed in good order.
   void closed(Status reason);
-  // Something new is known about the peer: the next use may try at once.
+  // Event: something new is known about the peer. Ends the backoff: the next use() connects at
+  // once.
   void forget_failures();
 
   [[nodiscard]] ConnectionState state() const { return state_; }
@@ -67,11 +69,11 @@ class ConnectionMachine {
   [[nodiscard]] const Status& reason() const { return reason_; }
   [[nodiscard]] std::uint32_t failures() const { return failures_; }
   [[nodiscard]] TimePoint next_attempt() const { return next_attempt_; }  // in kBackoff
-  // Returns true if this attempt has failed once, with an address from memory; reason() is of that
-  // failure.
+  // Returns true during the second try of an attempt: the first try, with an address from the
+  // cache, failed with reason().
   [[nodiscard]] bool retrying() const { return retrying_; }
-  // Returns the error for an operation that comes in kBackoff: the state, the reason, and when the
-  // next attempt may start.
+  // Returns the error for an operation that begins in kBackoff. Its text has the state, the reason
+  // of the last failure, and the time until the next attempt.
   [[nodiscard]] Status refusal(std::string_view peer, TimePoint now) const;
 
  private:
@@ -88,8 +90,8 @@ class ConnectionMachine {
   bool retrying_ = false;
 };
 
-// Returns whether operations that wait for readiness go on waiting after this failure: the peer is
-// not reachable now, but may become so.
+// Returns whether operations with wait_for_ready go on waiting after the failure `reason`: true if
+// the peer may become reachable later.
 bool worth_waiting(const Status& reason);
 
 }  // namespace slime::agent

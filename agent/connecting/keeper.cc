@@ -8,7 +8,8 @@
 
 namespace slime::agent {
 
-// Waits for the connection, through failed attempts and their backoff. May outlive its keeper.
+// An operation that only waits until the peer is connected, through failed attempts and their
+// backoff. May outlive its Keeper.
 class Keeper::Attempt final : public PeerOperation {
  public:
   Attempt(Keeper& keeper, std::string peer) : keeper_(&keeper), peer_(std::move(peer)) {
@@ -79,8 +80,8 @@ void Keeper::connected(const std::string& peer) {
   if (it != wanted_.end()) it->second.attempt = nullptr;
 }
 
-// Tries again later: waiting for readiness does not mend this failure (a wrong token, or too many
-// waiting operations).
+// Connects again after limits::kKeepRetry. Called only for failures that waiting for readiness does
+// not mend: a wrong token, or too many waiting operations.
 void Keeper::failed(const std::string& peer, const Status& reason) {
   const auto it = wanted_.find(peer);
   if (it == wanted_.end()) return;

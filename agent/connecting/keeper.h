@@ -11,12 +11,12 @@
 
 namespace slime::agent {
 
-// Keeps the connections that the registry asks for: makes each, and makes it again when it breaks,
-// for as long as it is wanted. A connection that is no longer wanted stays until it is idle for too
-// long, like any other. Thread: the loop.
+// Keeps the connections that the registry asks for: connects each wanted peer, and connects again
+// after each break. A connection that is no longer wanted stays open until the limit on connections
+// closes it, like any idle connection. Thread: the loop.
 class Keeper {
  public:
-  // Submits an operation on a peer, as a user would, which connects the peer.
+  // Submits an operation on `peer` as a user would, so the agent connects to the peer.
   using Submit = std::function<void(const std::string& peer, std::shared_ptr<PeerOperation> operation)>;
 
   Keeper(transport::Loop& loop, Submit submit) : loop_(loop), submit_(std::move(submit)) {}
@@ -24,7 +24,8 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // Sets the whole set of wanted peers. Nothing happens before start(), when names can be found.
+  // Replaces the set of wanted peers. Connects to none before start(): names cannot be found
+  // earlier.
   void want(std::vector<std::string> peers);
   void start();
   // The connection to this peer is gone.
@@ -35,7 +36,8 @@ class Keeper {
  private:
   class Attempt;
   struct Wanted {
-    std::shared_ptr<Attempt> attempt;  // null: connected, or waiting for the next attempt
+    // waits for the connection; null: connected, or `retry` is armed
+    std::shared_ptr<Attempt> attempt;
     transport::TimerId retry;
   };
   void connect(const std::string& peer);

@@ -25,9 +25,9 @@ void KeyWatch::on_unknown_key() {
   if (refresh_ && !question_) ask();
 }
 
-// Repeats the request while a peer's proof waits for its key: the peer's nanoctrl may have heard of
-// the key before ours. The pauses grow until the keys change, so a peer that proves an invented key
-// costs little.
+// Asks the registry for newer keys, and again while a peer has proved a key that is not known here:
+// the peer's nanoctrl may have heard of the key before ours. The pauses grow until the keys change,
+// so a peer that proves an invented key costs little.
 void KeyWatch::ask() {
   refresh_();
   question_ = loop_.add_timer(deadline_after(loop_.now(), pause_), [this] {
@@ -51,14 +51,14 @@ void KeyWatch::on_new_keys() {
   for (const auto& [id, session] : sessions) follow(*session, set);
 }
 
-// Proves our newest key to the peer, and gives a peer whose keys were revoked time to prove a valid
-// one.
+// Proves this agent's newest key to the peer. If all keys that the peer has proved were revoked,
+// starts the peer's time to prove a valid key.
 void KeyWatch::follow(Session& session, const KeySet& set) {
   session.on_keys(set);
   const TimePoint until = session.prove_by(set);
   if (until == kNever) return;
   arm(until);
-  // A peer of an earlier version proves its key only in a handshake.
+  // A peer of an earlier version proves its key only in a handshake, so it needs a new session.
   if (session.ready() && !session.channel().takes_proofs())
     owner_.replace_unproved(session, std::max(until - loop_.now(), Nanos::zero()));
 }
@@ -68,7 +68,8 @@ void KeyWatch::arm(TimePoint when) {
   loop_.cancel_timer(timer_);
   timer_ = loop_.add_timer(when, [this, when] {
     timer_ = {};
-    // A late loop has not read the messages that arrived meanwhile, which may be proofs.
+    // A timer that fires late shows that the loop was blocked: messages that arrived meanwhile are
+    // unread and may be proofs, so the peers get more time, once.
     const Nanos late = loop_.now() - when;
     if (late >= limits::kLateLoop && !std::exchange(timer_late_, true))
       return arm(deadline_after(loop_.now(), std::min(late, keyring_->set().grace)));

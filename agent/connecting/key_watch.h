@@ -15,10 +15,10 @@ namespace slime::agent {
 // Ends sessions for KeyWatch.
 class KeyWatchOwner {
  public:
-  // Closes a session whose peer is too old to prove a key on it, and lets a new session begin.
-  // Operations on it have at most `left`.
+  // Closes, in good order, a session whose peer's version cannot prove a key on it; the next
+  // operation makes a new session. Operations in flight have at most `left` to finish.
   virtual void replace_unproved(Session& session, Nanos left) = 0;
-  // Ends a session at once, with this reason.
+  // Tells the peer `reason`, and ends the session at once.
   virtual void expel(Session& session, Status reason) = 0;
 
  protected:
@@ -40,18 +40,20 @@ class KeyWatch {
   KeyWatch& operator=(const KeyWatch&) = delete;
   ~KeyWatch();
 
-  // `refresh` asks the registry for newer keys; on_new_keys() follows if there are any.
+  // Sets the function that asks the registry for newer keys; on_new_keys() follows if there are
+  // any.
   void use(std::function<void()> refresh) { refresh_ = std::move(refresh); }
-  // The agent closes: asks the registry nothing from now on.
+  // Stops all requests to the registry, because the agent closes.
   void stop_asking();
 
   // A session has become ready.
   void on_ready(Session& session);
   // The keyring has changed.
   void on_new_keys();
-  // A connected peer proved a key that is not in the keyring.
+  // Event: a connected peer proved a key that is not in the keyring.
   void on_unknown_key();
-  // A stranger's handshake used a key that is not in the keyring, and may be newer.
+  // Event: a handshake failed because its key is not in the keyring. The key may be newer than the
+  // keyring, so the registry is asked.
   void on_stranger();
 
  private:
@@ -65,9 +67,9 @@ class KeyWatch {
   const Sessions& sessions_;
   KeyWatchOwner& owner_;
   std::function<void()> refresh_;
-  // earliest time of the next request that a stranger causes
+  // earliest time at which a failed handshake may cause the next request for keys
   TimePoint next_stranger_{};
-  transport::TimerId question_;            // timer of the next request that a peer causes
+  transport::TimerId question_;            // repeats the request that a peer's unknown key caused
   Nanos pause_ = limits::kMemberPauseMin;  // before that request
   transport::TimerId timer_;               // timer of end_revoked()
   bool timer_late_ = false;                // end_revoked() was put off once

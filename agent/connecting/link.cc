@@ -73,8 +73,9 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
   perform(step);
 }
 
-// A connection that just broke reports so only in a later turn. A caller that saw its operation
-// fail may be back before then; its next operation must wait for the next connection.
+// Returns whether operations can start on the session now. False also if the connection has just
+// broken, which it reports in a later turn: a caller that saw its operation fail may begin the next
+// one before that turn, and that operation must wait for the next connection.
 bool Link::usable() const { return machine_.state() == ConnectionState::kReady && !session_->lost(); }
 
 void Link::start(std::shared_ptr<PeerOperation> operation) {
@@ -98,7 +99,7 @@ void Link::wait(std::shared_ptr<PeerOperation> operation) {
 
 void Link::flush() {
   if (flushing_) return;
-  flushing_ = true;  // operations that callbacks submit now go behind the waiting ones
+  flushing_ = true;  // operations that callbacks submit meanwhile queue behind the waiting ones
   while (!waiting_.empty() && usable()) start(waiting_.take_first());
   flushing_ = false;
 }
@@ -110,8 +111,8 @@ void Link::fail_all(const Status& reason) {
   while (!waiting_.empty()) waiting_.take_first()->fail(reason);
 }
 
-// Fails the operations that wait for the failed attempt. Receives, and operations that wait for
-// readiness, go on waiting.
+// Fails the operations that wait for the failed attempt. Receives go on waiting, and so do
+// operations with wait_for_ready if the peer may become reachable later.
 void Link::fail_waiting() {
   key_retries_ = 0;
   const Status reason = machine_.reason();
@@ -119,11 +120,11 @@ void Link::fail_waiting() {
     return operation.connects() && !(operation.wait_for_ready && worth_waiting(reason));
   });
   arm_retry();
-  // last: it may call back into this link
+  // Fails them last: their callbacks may call this link.
   for (const auto& operation : failed) operation->fail(reason);
 }
 
-// Arms the timer of the next attempt, for operations that wait for readiness.
+// Arms the timer of the next attempt if an operation waits for the connection.
 void Link::arm_retry() {
   loop_.cancel_timer(retry_timer_);
   if (!waiting_.any_connects()) return;
@@ -185,7 +186,7 @@ void Link::resolve(bool fresh) {
 }
 
 void Link::on_resolved(Result<DirectoryEntry> entry) {
-  // a session came first, or the attempt was given up
+  // Another event came first: a session arrived, or the attempt was given up.
   if (machine_.state() != ConnectionState::kResolving) return;
   const TimePoint now = loop_.now();
   if (!entry) {
@@ -196,8 +197,7 @@ void Link::on_resolved(Result<DirectoryEntry> entry) {
       !machine_.reason().ok() && entry->address == address_ && entry->instance == expected_.instance;
   address_ = entry->address;
   expected_ = {key_, entry->instance};
-  // The address was tried in this attempt: the reason is that of the failure with the address from
-  // memory.
+  // The registry returned the address that has just failed: fails with the reason of that failure.
   if (tried && machine_.retrying()) {
     perform(machine_.resolve_failed(machine_.reason(), now));
   } else {
@@ -251,7 +251,8 @@ void Link::on_keys(std::uint64_t attempt) {
   });
 }
 
-// Connects again for the waiting operations. Counts no failure, and so makes no pause.
+// Ends the attempt without counting a failure, so there is no backoff. Connects again at once if an
+// operation waits for the connection.
 void Link::connect_again(Status reason) {
   machine_.closed(std::move(reason));
   note_state();
@@ -310,7 +311,8 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  // The peer opened this connection and gave it up: a connection from this side may still work.
+  // Counts a failed attempt, unless another provider is left to try, or the peer opened this
+  // connection: then a connection opened by this side may still work.
   if (was_opening && !others && !came_to_us) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))

@@ -22,18 +22,18 @@ class LinkOwner {
  public:
   // Returns a session that already leads to this link's peer; null: none.
   virtual std::shared_ptr<Session> find_session(const Link& link) = 0;
-  // Returns the registry's entry of the peer from memory; nothing: not known.
+  // Returns the cached registry entry of the peer; nullopt: not cached.
   virtual std::optional<DirectoryEntry> cached_entry(const std::string& name) = 0;
   // Asks the registry; on_resolved() follows.
   virtual void resolve(Link& link) = 0;
-  // Starts a handshake. attach() or on_handshake_failed() follows if link.attempt() is still
-  // `attempt`.
+  // Starts a handshake. Its result calls attach() or on_handshake_failed(), unless the link has
+  // given up `attempt` by then.
   virtual std::unique_ptr<transport::Connecting> connect(Link& link, std::uint64_t attempt,
                                                          const std::string& address,
                                                          transport::PeerIdentity expected) = 0;
-  // Closes the link's own connection in good order.
+  // Closes the session in good order: operations in flight may finish.
   virtual void drain(Session& session) = 0;
-  // Destroys the attempt in a later turn, since it may be on the stack now. Its results are
+  // Destroys `attempt` in a later turn, because a function of it may be on the stack. Its result is
   // ignored.
   virtual void release_later(std::unique_ptr<transport::Connecting> attempt) = 0;
 
@@ -41,9 +41,9 @@ class LinkOwner {
   ~LinkOwner() = default;
 };
 
-// One peer as the user names it: the state of its connection, the current attempt, and the
-// operations that wait. Two links ("worker:0", "10.0.0.7:4000") may lead to one session. Thread:
-// the loop.
+// One peer under the name or address that the user gave: the state of its connection, the current
+// attempt to connect, and the operations that wait for the connection. Two links ("worker:0",
+// "10.0.0.7:4000") may lead to one session. Thread: the loop.
 class Link {
  public:
   Link(LinkOwner& owner, transport::Loop& loop, std::string log_name, std::string key, Target target,
@@ -53,35 +53,36 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   void submit(std::shared_ptr<PeerOperation> operation);
-  // Returns true if submit() would pass an operation to the connection now.
+  // Returns whether submit() would start an operation now, without queueing it.
   [[nodiscard]] bool takes_at_once() const { return usable() && waiting_.empty() && !flushing_; }
-  // Fails all waiting operations, and ends the attempt.
+  // Ends the attempt to connect, and fails all waiting operations.
   void fail_all(const Status& reason);
-  // Closes the connection in good order. Ends an attempt, and fails the operations that wait for
-  // it.
+  // Closes the connection in good order. If there is only an attempt to connect, ends the attempt
+  // and fails the waiting operations.
   void disconnect();
-  // Something new is known: operations that wait for readiness need not wait for the end of the
-  // backoff.
+  // Ends the backoff, because something new is known about the peer. Connects at once if an
+  // operation waits.
   void retry_soon();
 
   void on_resolved(Result<DirectoryEntry> entry);
-  // The peer has identified itself, in a successful or failed attempt.
+  // Records the identity of the peer that answered an attempt, successful or not.
   void answered(transport::PeerIdentity peer) { identity_ = std::move(peer); }
-  // The attempt failed before there was a session. `others`: it failed over one provider, and
-  // others are left; they are tried at once.
+  // Event: the attempt failed before there was a session. `others`: only one provider failed, and
+  // other providers are left, with which the link connects again at once.
   void on_handshake_failed(Status reason, bool others);
-  // The attempt failed because of the key of this side or of the peer. Returns true if the caller
-  // must ask for newer keys and then call on_keys(), which tries again; false if it is a failure
-  // like any other.
+  // Event: the attempt failed because of a key, of this side or of the peer. Returns true if the
+  // caller must ask the registry for newer keys and then call on_keys(), which connects again.
+  // Returns false after limits::kKeyRetries: the caller then handles the failure like any other.
   bool wait_for_keys();
   void on_keys(std::uint64_t attempt);
-  // The handshake has succeeded with `session`, which may not be ready yet.
+  // Uses `session`, whose handshake has succeeded, but which may not be ready yet.
   void attach(std::shared_ptr<Session> session);
   void on_session_ready();
   void on_session_draining();
-  // `replacement`: another session of the peer, or null. `others`: as in on_handshake_failed().
+  // `replacement`: another session with the peer, to use from now on; null: none. `others`: other
+  // providers are left to connect with.
   void on_session_closed(const Status& reason, std::shared_ptr<Session> replacement, bool others);
-  // Leaves the session to its other users. The next use connects anew.
+  // Stops using the session, which other links may still use. The next operation connects again.
   void detach(Status reason);
 
   [[nodiscard]] const std::string& key() const { return key_; }
@@ -97,8 +98,8 @@ class Link {
   [[nodiscard]] std::uint64_t attempt() const { return attempt_ ? attempt_number_ : 0; }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   [[nodiscard]] std::uint64_t connects() const { return connects_; }
-  // Returns true if nothing is in progress and no operation waits: forgetting the link loses only
-  // its memory.
+  // Returns whether the link may be deleted: it has no session, no attempt and no waiting
+  // operation.
   [[nodiscard]] bool forgettable() const;
 
  private:
@@ -129,7 +130,8 @@ class Link {
   transport::PeerIdentity identity_;
   std::uint64_t connects_ = 0;  // number of connections that became ready
   std::uint64_t attempt_number_ = 0;
-  int key_retries_ = 0;  // retries since the link was ready or an attempt failed
+  // retries after key failures, since the link was ready or an attempt failed
+  int key_retries_ = 0;
   std::unique_ptr<transport::Connecting> attempt_;
   std::shared_ptr<Session> session_;
   WaitingOperations waiting_;

@@ -16,8 +16,8 @@ Pairing::Id Pairing::probe_if_needed() {
 Pairing::Arrival Pairing::arrived(Id id, bool ours) {
   Arrival out;
   if (!arbiter_) {
-    // A ready connection is one that the arbiter has, so our new one is a second way to the same
-    // peer.
+    // A ready connection is the one on which the arbiter has its channel. So a connection that this
+    // side opened is a second one to the same peer: drops it.
     if (ours && current_ != 0) {
       out.verdict = Verdict::kDrop;
       return out;

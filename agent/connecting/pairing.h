@@ -24,7 +24,8 @@ class Pairing {
   enum class Verdict : std::uint8_t {
     kOpen,  // make a channel on the connection
     kDrop,  // close the connection; current() serves instead
-    kHold,  // keep it without a channel, until a later Changes lists it in `open` or `drop`
+    // keep the connection without a channel, until `open` or `drop` of later `Changes` names it
+    kHold,
   };
   struct Changes {
     Id open = 0;    // a held connection: make a channel on it now
@@ -40,18 +41,18 @@ class Pairing {
 
   explicit Pairing(bool arbiter) : arbiter_(arbiter) {}
 
-  // A handshake succeeded. `ours`: this side opened the connection.
+  // Event: a handshake succeeded. `ours`: this side opened the connection.
   Arrival arrived(Id id, bool ours);
-  // A message went both ways on a channel.
+  // Event: one message in each direction has arrived on the connection's channel.
   Changes ready(Id id);
   Changes probed_alive(Id id);
-  // The connection is gone, or this side started to close it. Unknown ids are ignored.
+  // Event: the connection is gone, or this side started to close it. Unknown ids are ignored.
   Changes closed(Id id);
 
   // Returns the connection for new operations; 0: none.
   [[nodiscard]] Id current() const { return current_; }
-  // Returns the connection that is current or may become so, for which an operation can wait; 0:
-  // none.
+  // Returns the current connection, else the newest one that may become current: an operation can
+  // wait for it. 0: none.
   [[nodiscard]] Id hope() const { return current_ != 0 || opening_.empty() ? current_ : opening_.back(); }
   [[nodiscard]] bool empty() const { return current_ == 0 && opening_.empty() && held_.empty(); }
 
@@ -63,7 +64,7 @@ class Pairing {
   bool ready_ = false;
   bool probing_ = false;
   std::vector<Id> opening_;  // the follower's channels that are not ready
-  std::vector<Id> held_;     // the arbiter's handshakes without a channel, oldest first
+  std::vector<Id> held_;     // the arbiter's connections without a channel, oldest first
 };
 
 }  // namespace slime::agent

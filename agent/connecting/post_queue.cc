@@ -45,9 +45,9 @@ void PostQueue::keep(const Post& post, transport::Operation& operation) {
   watch(waiting_.insert(waiting_.end(), entry), false);
 }
 
-// Arms the timer of a kept operation; its bounds hold as if the endpoint had it. `looked`: its
-// stall bound has passed, and the connection has had a turn since to show progress that came while
-// no thread drove the loop.
+// Arms the timer that ends a kept operation at its deadline or stall bound, as the endpoint would.
+// `looked`: the stall bound has passed once already, and the loop has had a turn since, in which it
+// could read progress that came while no thread drove the loop.
 void PostQueue::watch(Place entry, bool looked) {
   const TimePoint due = std::max(entry->bounds.due(endpoint_.last_progress()), loop_.now());
   entry->timer = loop_.add_timer(due, [this, entry, looked] {

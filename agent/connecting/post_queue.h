@@ -18,19 +18,19 @@ namespace slime::agent {
 enum class OneSided : std::uint8_t { kRead, kWrite, kWriteWithImm, kFetchAdd, kCompareSwap };
 
 // One post to an endpoint: a batch of copies, or one atomic. The memory behind `copies`, and all
-// regions that a post names, stay valid until its operation completes.
+// regions that the post names, must stay valid until its operation completes.
 struct Post {
   OneSided kind = OneSided::kRead;
   std::uint32_t imm = 0;                           // kWriteWithImm
   std::span<const transport::CopyBlock> copies{};  // of reads and writes
   transport::AtomicTarget target{};                // of atomics
-  std::uint64_t value = 0;                         // of atomics: what to add, or to store
+  std::uint64_t value = 0;                         // of atomics: the number to add, or to store
   std::uint64_t expected = 0;                      // kCompareSwap
 };
 
-// Posts one-sided operations to one endpoint, in order. Keeps those that the endpoint has no room
-// for, and posts them when it has. Thread: the loop. Lifetime: the endpoint outlives the queue,
-// which is empty when it is destroyed.
+// Posts one-sided operations to one endpoint, in order. Keeps operations for which the endpoint has
+// no room, and posts them once it has. Thread: the loop. Lifetime: the endpoint outlives the queue,
+// which must be empty when it is destroyed.
 class PostQueue {
  public:
   // `peer` is for error texts.
@@ -40,12 +40,14 @@ class PostQueue {
   PostQueue& operator=(const PostQueue&) = delete;
   ~PostQueue() { SLIME_CHECK(waiting_.empty()); }
 
-  // Posts, or keeps the operation for later. The operation completes with the outcome of the post;
-  // with the error of a post that the endpoint refuses; with kDeadlineExceeded when its deadline
-  // or its stall bound passes here; with kResourceExhausted when limits::kStalledOperations are
-  // kept already. The last three may complete it inside this call.
+  // Posts the operation, or keeps it until the endpoint has room. The operation completes with the
+  // outcome of the post; with the endpoint's error if the endpoint refuses the post; with
+  // kDeadlineExceeded if its deadline or stall bound passes while it is kept; with
+  // kResourceExhausted if limits::kStalledOperations are kept already. A refused operation
+  // completes inside this call.
   void post(const Post& post, transport::Operation& operation);
-  // Takes out an operation that is kept here, without completing it. Returns whether it was.
+  // Removes a kept operation without completing it. Returns false if the operation is not kept
+  // here.
   bool withdraw(const transport::Operation& operation);
   // Posts the kept operations for which the endpoint has room now.
   void on_writable();

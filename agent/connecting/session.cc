@@ -133,7 +133,7 @@ Status Session::on_channel_proof(Bytes proof) noexcept {
   return refused;
 }
 
-// Proofs arrive over the channel, so the channel is open.
+// Takes the session out of use, and logs why. The channel is open: the refused proof came over it.
 void Session::abandon(const Status& refused) {
   SLIME_LOG(LogLevel::kWarning, "agent", "ends the connection with ", peer_.name, ": ", refused.to_string());
   abandoned_ = true;
@@ -232,7 +232,7 @@ void Session::forget_region(const RemoteRegion& region) {
   std::erase_if(regions_, [&](const auto& known) { return known.second.id() == region.id(); });
 }
 
-// Null if the session was closed without a channel.
+// Returns null if the session was closed before it had a channel.
 const transport::Endpoint* Session::endpoint() const {
   return channel_ ? &channel_->endpoint() : endpoint_.get();
 }

@@ -28,21 +28,22 @@ class Session;
 class SessionOwner {
  public:
   virtual void on_session_ready(Session& session) = 0;
-  // The peer closes the session in good order: no new operations may start on it.
+  // The session closes in good order, or because of a wrong proof: no operation may start on it.
   virtual void on_session_closing(Session& session) = 0;
   virtual void on_session_imm(Session& session, std::uint32_t imm) = 0;
   // The other end answered probe(): it still has the connection.
   virtual void on_session_alive(Session& session) = 0;
   // The peer proved a key that is not in the keyring: there may be newer keys.
   virtual void on_session_unknown_key() = 0;
-  // The last call. The session exists until the switchboard releases it.
+  // The session is closed, and no further event follows. The object exists until the switchboard
+  // releases it.
   virtual void on_session_closed(Session& session, const Status& reason) = 0;
 
  protected:
   ~SessionOwner() = default;
 };
 
-// Shared by all sessions of an agent. Outlives them.
+// Objects and settings that all sessions of an agent share. Outlives the sessions.
 struct SessionContext {
   transport::Loop& loop;
   const Devices& devices;
@@ -52,12 +53,12 @@ struct SessionContext {
   rpc::StreamOptions streams{};
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
-  const Keyring* keyring = nullptr;  // null: handshakes use the token, or no secret
+  const Keyring* keyring = nullptr;  // keys of the scope; null: token, or no secret
 };
 
-// One successful handshake with one peer. Owns the endpoint and, from open() on, the channel over
-// it. Holds the peer's regions and the one-sided operations that wait for room in the endpoint.
-// Thread: the loop.
+// One connection with one peer, after a successful handshake. Owns the endpoint and, from open()
+// on, the channel over it. Holds the peer's regions and the one-sided operations that wait for room
+// in the endpoint. Thread: the loop.
 class Session final : public std::enable_shared_from_this<Session>, private rpc::ChannelOwner {
  public:
   enum class State : std::uint8_t { kHeld, kOpening, kReady, kDraining, kClosed };
@@ -65,38 +66,42 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   Session(SessionContext& context, Pairing::Id id, transport::Connected connected);
   ~Session();
 
-  // Makes the channel. The peer may use it from here on.
+  // Makes the channel. From then on messages of the peer may arrive.
   void open();
-  // Asks the other end whether it is alive. on_session_alive() follows, or the connection is reset.
+  // Pings the peer. on_session_alive() follows if the peer answers within `timeout`; else the
+  // connection is reset.
   void probe(Nanos timeout);
-  // Closes in good order: operations in flight have until `bound`. `abandoned`: not at the user's
-  // wish, so operations that are cut off end with kUnavailable instead of kCancelled.
+  // Closes in good order: operations in flight have at most `bound` to finish. `abandoned`: the
+  // user did not ask for the close, so operations that are cut off end with kUnavailable instead of
+  // kCancelled.
   void drain(Nanos bound, bool abandoned);
   void reset(Status reason);
-  // Like reset(), but on_session_closed() has run when it returns.
+  // Resets the connection like reset(), but calls on_session_closed() before it returns.
   void cut(Status reason);
-  // Tells the peer the reason and closes at once. Operations in flight are cut off.
+  // Tells the peer the reason and closes at once, which cuts off operations in flight.
   void expel(Status reason);
   void revoke(std::string_view region);
 
   // The scope has new keys, or the channel is ready: proves the newest key to the peer and checks
   // the key that the peer has proved. May end the session.
   void on_keys(const KeySet& set);
-  // Returns when the peer must have proved a key of the set; kNever: it has, or the connection uses
-  // no keys.
+  // Returns the time by which the peer must prove a key of `set`; kNever if the peer has proved
+  // one, or if the connection uses no keys.
   TimePoint prove_by(const KeySet& set);
   // Returns true if the peer proved a key that is not in the keyring yet.
   [[nodiscard]] bool awaits_key() const { return keys_ && state_ != State::kClosed && keys_->awaits_key(); }
 
   // Posts one-sided operations and atomics, in order: see PostQueue::post().
   void post(const Post& post, transport::Operation& operation) { posts_->post(post, operation); }
-  // Takes out an operation that the endpoint does not have yet. Returns whether it did.
+  // Removes an operation that waits for room in the endpoint. Returns false if it does not wait
+  // here.
   bool withdraw(const transport::Operation& operation) { return posts_->withdraw(operation); }
 
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
-  // Returns true if the connection broke because its fabric carried nothing.
+  // Returns whether the connection broke because its provider could not move data between the two
+  // hosts: another provider may.
   [[nodiscard]] bool unreached() const { return endpoint() != nullptr && endpoint()->unreached(); }
   // Returns true if the connection broke and on_session_closed() follows in a later turn.
   [[nodiscard]] bool lost() const;
@@ -104,14 +109,15 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool initiator() const { return initiator_; }
-  // A connection of the agent to itself has both ends here. Operations start at the end that
-  // connected, so messages arrive at the accepted end, and receives wait there.
+  // Returns whether this session and `session` are the two ends of a connection of the agent to
+  // itself. Operations start at the end that connected; messages arrive, and receives wait, at the
+  // accepted end.
   [[nodiscard]] bool other_end_of(const Session& session) const;
   void receive_at(const std::shared_ptr<Session>& other_end) { other_end_ = other_end; }
-  // Returns the session at which the peer's messages arrive: this one, except for a connection of
-  // the agent to itself.
+  // Returns the session at which the peer's messages arrive: this session, or the accepted end of a
+  // connection of the agent to itself.
   [[nodiscard]] Session& receiver();
-  // The device of the agent that carries the session; reason() says why.
+  // Index of the agent's device that carries the session; reason() tells why it was chosen.
   [[nodiscard]] std::size_t device() const { return device_; }
   // Copies a batch within this call if possible, and returns whether it did; see
   // transport::Endpoint::read_now(). `kind` is kRead or kWrite.
@@ -128,10 +134,10 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void forget_region(const transport::RemoteRegion& region);
   [[nodiscard]] std::string describe() const;  // of the endpoint
 
-  // Returns true if nothing is in flight in either direction.
+  // Returns whether no operation is in flight in either direction, as far as this side sees.
   [[nodiscard]] bool idle() const;
-  // Returns when an operation last used the connection, from either side, as far as this side sees:
-  // one-sided reads and writes by the peer do not show.
+  // Returns the time of the last operation of either side. Does not see one-sided reads and writes
+  // by the peer.
   TimePoint last_use(TimePoint now);
   void touch() { used_at_ = context_.loop.now(); }
   [[nodiscard]] rpc::ChannelCounters channel_counters() const;
@@ -153,7 +159,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_closed(const Status& reason) noexcept override;
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;
-  // Takes the session out of use, before this side ends the channel.
+  // Stops new operations, before this side ends the channel because of `refused`.
   void abandon(const Status& refused);
 
   SessionContext& context_;

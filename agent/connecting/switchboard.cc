@@ -63,8 +63,7 @@ Link& Switchboard::link_for(const std::string& key) {
   return *links_.emplace(key, std::move(link)).first->second;
 }
 
-// Peers come and go under new names for as long as the agent lives, so unused links must be
-// forgotten.
+// Forgets unused links: peers come and go under new names for as long as the agent lives.
 void Switchboard::run_deferred() noexcept {
   forgets_links_ = false;
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
@@ -148,7 +147,7 @@ bool Switchboard::leads_elsewhere(const Link& link, const InstanceId& owner) {
 std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uint64_t attempt,
                                                             const std::string& address,
                                                             transport::PeerIdentity expected) {
-  make_room();  // its result is ignored: a connection of our own may exceed the limit by one
+  make_room();  // result ignored: a connection that this agent opens may exceed the limit
   std::vector<transport::Outlet> outlets = outlets_();
   const bool known = !expected.instance.is_zero();
   avoided_.apply(known ? expected.instance : link.identity().instance, outlets, loop_.now());
@@ -172,8 +171,8 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
   link->on_handshake_failed(std::move(result).error(), others);
 }
 
-// Returns whether other providers are left for the next attempt that have not failed as well.
-// Otherwise it is a failure like any other, with its pause, and the last provider is not avoided.
+// Avoids `provider` for new connections to the peer. Returns false, and avoids nothing, if no other
+// provider is left to try: the caller then handles the failure like any other.
 bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& provider,
                         const Status& cause) {
   auto outlets = outlets_();
@@ -194,20 +193,20 @@ void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) 
   loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt))] {});
 }
 
-// Returns a session that leads to the peer of this link, as far as its instance is known.
+// Returns a session with the peer of this link, if the peer's instance is known; else null.
 Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
   InstanceId instance = link.identity().instance;
   if (link.by_name()) {
     if (const auto entry = cached_entry(link.key())) instance = entry->instance;
   }
   auto it = pairings_.find(instance);
-  // Without a registry a name stands for the last peer that connected under it. A session may be
-  // used before it is ready.
+  // Without a registry, a name means the peer that connected last under it. hope() may return a
+  // session that is not ready yet.
   if (it == pairings_.end() && link.by_name() && !options_.has_registry) it = pairing_named(link.key());
   return it == pairings_.end() ? nullptr : session_by_id(it->second.hope());
 }
 
-// Returns the pairing of the last peer under this name.
+// Returns the pairing of the peer that connected last under this name.
 Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name) {
   for (auto session = sessions_.rbegin(); session != sessions_.rend(); ++session) {
     if (session->second->peer().name != name) continue;
@@ -232,7 +231,8 @@ void Switchboard::on_connected(transport::Connected connected) noexcept {
 }
 
 Pairing& Switchboard::pairing_of(const InstanceId& instance) {
-  // For connections to itself the agent is the arbiter, so operations use only one.
+  // The agent with the larger instance id is the arbiter. An agent is also the arbiter of
+  // connections to itself, so its operations use only one of them.
   return pairings_.try_emplace(instance, options_.handshake.self.instance >= instance).first->second;
 }
 
@@ -240,7 +240,8 @@ bool Switchboard::passive(const Session& session) const {
   return session.peer().instance == options_.handshake.self.instance && !session.initiator();
 }
 
-// Both ends of a connection of the agent to itself arrive, in any order, before either is ready.
+// Joins the two ends of a connection of the agent to itself, once both have arrived: messages are
+// received at the accepted end.
 void Switchboard::join_ends(const SessionPtr& session) {
   for (const auto& [id, other] : sessions_) {
     if (!other->other_end_of(*session)) continue;
@@ -268,8 +269,8 @@ void Switchboard::arrived(transport::Connected connected, Link* link) {
       live_.fetch_add(1, std::memory_order_acq_rel);
       break;
     case Pairing::Verdict::kDrop:
-      // The session is dropped with its endpoint on return: the peer sees the connection close
-      // unused.
+      // The link uses the current session. The new session is destroyed on return, so the peer sees
+      // its connection close unused.
       if (link != nullptr) link->attach(session_by_id(pairing->current()));
       break;
   }
@@ -293,7 +294,7 @@ Switchboard::SessionPtr Switchboard::session_by_id(Pairing::Id id) const {
   return it == sessions_.end() ? nullptr : it->second;
 }
 
-// Releases a closed session in a later turn.
+// Removes a closed session, and destroys it in a later turn.
 void Switchboard::release(Session& session) {
   const auto it = sessions_.find(session.id());
   if (it == sessions_.end()) return;
@@ -351,9 +352,9 @@ void Switchboard::attach_links(const SessionPtr& session) {
   }
 }
 
-// Returns whether a session under a link's name takes over the link. With a registry, the owner
-// that the registry names has the link. Without one, names need not be unique, and the latest
-// session has the link.
+// Returns whether `session`, whose peer has the link's name, takes over the link. With a registry,
+// the link stays with the instance that the registry names. Without a registry names need not be
+// unique, and the newest session takes the link.
 bool Switchboard::displaces(const Session& session, const Link& link) {
   if (!link.session() || link.session()->peer().instance == session.peer().instance) return true;
   const auto entry = cached_entry(link.key());
@@ -440,7 +441,7 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
     const auto it = pairings_.find(event.instance);
     const SessionPtr session = it == pairings_.end() ? nullptr : session_by_id(it->second.current());
     // An expired lease does not prove that the connection is dead: a peer that answers the probe is
-    // alive. The probe takes at least as long as a tolerated outage.
+    // alive. The timeout of the probe is at least outage_tolerated.
     if (session && session->ready()) {
       const int silent_ms = transport::keepalive_for(options_.outage_tolerated).silent_ms();
       session->probe(std::max(limits::kProbeTimeout, Nanos(std::chrono::milliseconds(silent_ms))));
@@ -450,11 +451,12 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
   if (event.kind != ctrl::EventKind::kRegistered) return;
   Link* link = find_link(event.name);
   if (link == nullptr) return;
-  // A look-up may overtake the changes, which then tell of owners before the known one.
+  // Skips events about earlier owners of the name: a look-up may return the newest owner before
+  // those events arrive.
   const auto known = cached_entry(event.name);
   if (known && known->incarnation > event.incarnation) return;
-  // The event may be of a former owner whose successor has connected: ask the registry for the
-  // present owner.
+  // The event may be about a former owner of the name, while the link is connected to its
+  // successor: asks the registry for the present owner.
   if (leads_elsewhere(*link, event.instance) && registry_.look_up) registry_.look_up(event.name);
   link->retry_soon();
 }

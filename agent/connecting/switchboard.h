@@ -83,19 +83,20 @@ class Switchboard final : public transport::Acceptor,
     std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
     std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
     Nanos outage_tolerated = transport::limits::kOutageTolerated;
-    std::shared_ptr<const Keyring> keyring = nullptr;  // null: the agent uses no keys of the scope
+    std::shared_ptr<const Keyring> keyring = nullptr;  // keys of the scope; null: none are used
   };
   Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
   ~Switchboard();
 
-  // Finds addresses of names. on_resolved() follows `look_up`, on the loop. A null `look_up`: no
-  // registry.
+  // Access to the registry, which finds addresses of names. After look_up(name), on_resolved() is
+  // called on the loop. A null `look_up`: no registry.
   struct Registry {
     const Directory* directory = nullptr;
     std::function<void(const std::string& name)> look_up;
-    // Asks the registry for newer keys; on_keys() follows, on the loop. Null: handshakes use no
-    // keys of the registry. An empty name: the request is not for an attempt of a link.
+    // Asks the registry for newer keys; on_keys(name, attempt) follows on the loop. Null:
+    // handshakes use no keys of the registry. An empty `name`: no attempt of a link waits for the
+    // keys.
     std::function<void(const std::string& name, std::uint64_t attempt)> refresh_keys = {};
   };
   // Thread: the loop.
@@ -105,17 +106,17 @@ class Switchboard final : public transport::Acceptor,
   };
   void set_registry(Registry registry);
   void set_handlers(Handlers handlers);
-  // Sets the address at which this agent listens. Without an entry in a registry, the agent's own
-  // name leads there.
+  // Sets the address at which this agent listens. Without a registry, the agent's own name leads to
+  // this address.
   void set_address(std::string address) { own_address_ = std::move(address); }
 
-  // Returns the held credit of one notification: see Endpoint::release_credits().
+  // Gives the peer back the held credit of one notification: see Endpoint::release_credits().
   void release_credit(Pairing::Id session);
   void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
-  // Starts the operation if its connection takes it now; else returns false and does nothing. Runs
-  // no callbacks except those of the operation.
+  // Starts the operation if the peer's connection is ready and no operation waits for it; else
+  // returns false and does nothing. Runs no callbacks except those of the operation.
   bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
-  // Returns the session that would take an operation on this peer now; null: none would.
+  // Returns the session on which an operation on this peer would start now; null: it would wait.
   Session* session_now(const std::string& key);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
@@ -125,9 +126,9 @@ class Switchboard final : public transport::Acceptor,
   void on_registry_event(const ctrl::Event& event);
   void revoke(const std::vector<std::string>& regions);
 
-  // Refuses new work, fails waiting operations, and gives operations in flight until `bound`.
+  // Refuses new work, fails waiting operations, and cuts off operations in flight after `bound`.
   void close(Nanos bound);
-  // Cuts off what is left. No session exists when it returns.
+  // Cuts off all sessions that are left. No session exists when it returns.
   void cut_all();
   // Returns whether an operation is in flight on a connection, as far as this side sees.
   [[nodiscard]] bool busy() const;
@@ -171,13 +172,13 @@ class Switchboard final : public transport::Acceptor,
   Link& link_for(const std::string& key);
   Link* find_link(std::string_view key);
   [[nodiscard]] PeerView view_of(const Link& link) const;
-  // Forgets links in a later turn: callbacks run while callers iterate over links_, which must not
-  // shrink then.
+  // Forgets unused links. Runs in a later turn: links_ must not shrink while a caller iterates over
+  // it.
   void run_deferred() noexcept override;
   void handshake_done(const std::string& key, std::uint64_t attempt, Result<transport::Connected> result);
   void arrived(transport::Connected connected, Link* link);
-  // Returns true for the accepted end of a connection of the agent to itself. It only answers and
-  // receives.
+  // Returns true for the accepted end of a connection of the agent to itself. This end only
+  // receives and answers: no operation starts on it.
   [[nodiscard]] bool passive(const Session& session) const;
   void join_ends(const SessionPtr& session);
   bool avoid(const transport::PeerIdentity& peer, const std::string& provider, const Status& cause);
@@ -190,9 +191,11 @@ class Switchboard final : public transport::Acceptor,
   SessionPtr session_by_id(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);
-  // Takes the session out of use: new operations wait for the next connection.
+  // Takes the session out of use: new operations wait for the next connection. The caller must
+  // apply() the returned changes.
   Pairing::Changes retire(Session& session);
-  // Closes the longest idle connection if there are too many. Returns whether there is room.
+  // If max_connections are open, closes the one that has been idle longest. Returns false if none
+  // is idle.
   bool make_room();
 
   transport::Loop& loop_;

@@ -8,19 +8,19 @@
 
 namespace slime::agent {
 
-// The meaning of the text given to PeerAgent::peer().
+// The text given to PeerAgent::peer(), parsed: an address or a name.
 struct Target {
   bool by_name = true;
   std::string address;  // unless by_name
-  Status problem{};     // error: the text is neither an address nor a name
+  Status problem{};     // not OK: the text is neither an address nor a name
 };
 
 // Parses "tcp://host:port" as an address. "host:port" with a port of at least 1 is an address, too,
 // if there is no registry, or if the host is an IP address or "localhost". Everything else is a
-// name: "worker:0", and, with a registry, "worker:1". Any other URL is a `problem`.
+// name: "worker:0", and, with a registry, "worker:1". Any other URL sets `problem`.
 Target parse_target(std::string_view text, bool has_registry);
 
-// Returns true for 0.0.0.0 and ::, addresses to listen on, to which no process can connect.
+// Returns true for 0.0.0.0 and ::, which are addresses to listen on but not to connect to.
 bool is_wildcard(const Address& address);
 
 }  // namespace slime::agent

@@ -22,7 +22,7 @@ class Registrar;
 // Thread: any.
 class AgentMemory final : public RegionOwner {
  public:
-  // Withdraws these names from connected peers, on the loop.
+  // Tells connected peers, on the loop, that these names are withdrawn.
   using Revoke = UniqueFunction<void(std::vector<std::string> names)>;
 
   // `owner` is the agent.
@@ -31,18 +31,18 @@ class AgentMemory final : public RegionOwner {
   AgentMemory(const AgentMemory&) = delete;
   AgentMemory& operator=(const AgentMemory&) = delete;
 
-  // Announces names to this registry, too. Call before the first publish().
+  // Announces published names to this registry, too. Call before the first publish().
   void announce_to(Registrar& registrar) { registrar_ = &registrar; }
 
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages);
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind);
-  // Returns the number of the registry's change, for Registrar::wait_announced(). Zero: no
-  // registry.
+  // Publishes the region under `name`. Returns the number of the change, for
+  // Registrar::wait_announced(); zero without a registry.
   Result<std::uint64_t> publish(std::string_view name, const MemoryRegion& region);
   Status unpublish(std::string_view name);
 
-  // Checks the parts of a batch that only the agent knows; the endpoint checks the rest. Errors:
-  // kInvalidArgument.
+  // Checks that a batch is not too long and that each block has a local region of this agent. The
+  // endpoint checks the rest. Errors: kInvalidArgument.
   [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
   // Returns 8 bytes for the old value of one atomic operation.
   Result<OldValues::Place> place_for_old_value();
@@ -57,7 +57,7 @@ class AgentMemory final : public RegionOwner {
   Result<MemoryRegion> keep(Result<Registrations> registrations);
   void withdraw(std::vector<std::string> names);
 
-  const std::weak_ptr<RegionOwner> self_;  // keeps the agent alive while it is locked
+  const std::weak_ptr<RegionOwner> self_;  // locking it keeps the agent alive
   Admission& admission_;
   const std::shared_ptr<Devices> devices_;
   Revoke revoke_;

@@ -8,8 +8,8 @@
 namespace slime {
 namespace {
 
-// Adapts a region to attachments. Keeps the registration's record alive; does not delay its
-// closing.
+// A MemoryRegion for use in an attachment. Keeps the registration's record alive, but does not
+// delay the region's closing.
 class RegisteredRegion final : public rpc::Registered {
  public:
   explicit RegisteredRegion(agent::RegionState region) : region_(std::move(region)) {}

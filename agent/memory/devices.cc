@@ -7,7 +7,7 @@
 #include "base/str.h"
 
 namespace slime::agent {
-// Makes the device of an entry that has its provider.
+// Opens the device of `entry`, whose provider exists already.
 Status Devices::open_one(Entry& entry) {
   const std::string who = str("provider ", entry.name);
   SLIME_TRY(entry.provider->available().with_context(who));
@@ -124,7 +124,8 @@ std::string Devices::alternative() const {
   return at == entries_.end() ? "" : str("; a peer or agent that is pinned to ", at->name, " can use it");
 }
 
-// Returns OK if the region is registered, or if the agent can do without it.
+// Adds a region to `to`, or records why this device has none. Returns the device's error only if
+// the agent cannot do without the device.
 Status Devices::add(Registrations& to, std::size_t index, Result<transport::DeviceRegion> region) {
   if (region) {
     to.add(index, std::move(*region));

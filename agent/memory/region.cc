@@ -27,8 +27,8 @@ Rights MemoryRegion::rights() const { return state_ ? state_->registrations.righ
 Status MemoryRegion::close(Nanos timeout) { return state_ ? state_->close(timeout) : Status(); }
 
 // In a child of fork() the registration, its descriptors and its waiting threads belong to the
-// parent. The child has only a copy of the bookkeeping and must not deregister: the driver would do
-// it for the parent.
+// parent. The child leaks its copies and must not deregister: the driver would deregister the
+// parent's memory.
 MemoryRegion::State::~State() {
   if (!guard.forked()) return;
   static_cast<void>(new (std::nothrow) std::shared_ptr<agent::Devices>(devices));
@@ -41,7 +41,7 @@ Status MemoryRegion::State::close(Nanos timeout) {
   if (first) {
     if (const auto told = owner.lock()) told->on_region_closing(*this);
   }
-  const MutexLock lock(close_mutex_);  // a second close() returns when the region is closed, like the first
+  const MutexLock lock(close_mutex_);  // a second close() waits for the first
   return registrations.close(timeout);
 }
 

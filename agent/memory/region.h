@@ -54,7 +54,7 @@ namespace agent {
 
 using RegionState = std::shared_ptr<MemoryRegion::State>;
 
-// All regions, and the published names. Thread: any.
+// All regions of an agent, and the names under which they are published. Thread: any.
 class RegionTable {
  public:
   void add(const RegionState& region);
@@ -62,8 +62,8 @@ class RegionTable {
   Status unpublish(std::string_view name);
   // Removes a region. Returns its names.
   std::vector<std::string> remove(const MemoryRegion::State& region);
-  // Returns the descriptor for a peer that looks the name up over a connection of this device.
-  // Errors: kNotFound, or the reason why the memory is not registered with that device.
+  // Returns the descriptor of the region with this name, for a peer that is connected over
+  // `device`. Errors: kNotFound, or the reason why the memory is not registered with the device.
   Result<transport::RegionDescriptor> describe(std::string_view name, std::size_t device) const;
   // Returns all regions, for closing them.
   std::vector<RegionState> all() const;
@@ -74,7 +74,8 @@ class RegionTable {
   std::map<std::string, RegionState, std::less<>> names_ SLIME_GUARDED_BY(mutex_);
   struct Known {
     std::weak_ptr<MemoryRegion::State> region;
-    std::vector<std::string> names;  // makes remove() independent of the number of other names
+    // names of the region, so that remove() need not search all names
+    std::vector<std::string> names;
   };
   std::map<const MemoryRegion::State*, Known> regions_ SLIME_GUARDED_BY(mutex_);
 };

@@ -29,7 +29,7 @@ Status Registrations::close(Nanos bound) {
   const auto end = [&](std::size_t device) {
     const Nanos left = std::max(deadline - steady_clock().now(), Nanos::zero());
     Status status = regions_[device].close(left);
-    // An adapter whose driver does not release the memory (transport/verbs/regions.cc).
+    // The adapter's driver did not release the memory (transport/verbs/regions.cc).
     if (status.code() == Code::kInternal && device != owner_) kept_ = true;
     if (first.ok()) first = std::move(status);
   };

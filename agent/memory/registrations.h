@@ -12,12 +12,12 @@
 
 namespace slime::agent {
 
-// One piece of memory, registered with each device of an agent that takes it. Movable. Thread: one
-// at a time.
+// One piece of memory, registered with each device of an agent that accepts it. Movable. Thread:
+// one at a time.
 class Registrations {
  public:
-  // `owner`: the device whose registration owns the memory, if Slime made the memory; it closes
-  // last.
+  // `devices`: number of devices. `owner`: index of the device whose registration owns the memory,
+  // if Slime allocated it. The owner's registration closes last.
   Registrations(std::size_t devices, std::size_t owner)
       : owner_(owner), regions_(devices), missing_(devices) {}
   Registrations(Registrations&&) noexcept = default;
@@ -38,7 +38,8 @@ class Registrations {
   // devices.
   [[nodiscard]] const transport::DeviceRegion& on(std::size_t device) const { return regions_[device]; }
 
-  // Closes all registrations, one after the other, as transport::DeviceRegion::close() does.
+  // Closes all registrations within `bound`, one after the other, as
+  // transport::DeviceRegion::close() does. Returns the first error.
   Status close(Nanos bound);
 
  private:

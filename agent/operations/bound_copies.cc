@@ -10,11 +10,12 @@
 namespace slime::agent {
 namespace {
 
-// Saturates: the sum over a list that check() refuses may overflow.
+// Returns a + b, or the largest number if the sum overflows, which only a list that check() refuses
+// can cause.
 std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
-// Moves the blocks to the registrations of another device: all registrations of a region lie in one
-// array.
+// Changes the local regions of the blocks from registrations of device `from` to those of device
+// `to`: all registrations of a region lie in one array.
 void move_to(std::vector<transport::CopyBlock>& copies, std::size_t from, std::size_t to) {
   for (transport::CopyBlock& copy : copies)
     copy.local += static_cast<std::ptrdiff_t>(to) - static_cast<std::ptrdiff_t>(from);

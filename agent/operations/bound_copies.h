@@ -26,25 +26,27 @@ inline transport::Rights rights_for(Transfer transfer) {
 // submitted, then the loop; const functions: any.
 class BoundCopies {
  public:
-  // `distinct`: a region that several blocks name is kept once. Otherwise each run of blocks may
-  // keep its own copy, which is quicker to make.
+  // `distinct`: a region that several blocks name is kept once. Otherwise each run of blocks with
+  // one region keeps a copy, which is quicker to make.
   BoundCopies(std::span<const slime::Copy> copies, bool distinct);
   BoundCopies(const BoundCopies&) = delete;
   BoundCopies& operator=(const BoundCopies&) = delete;
 
-  // Checks the local sides. kInvalidArgument names the first wrong block. All blocks must name a
-  // region.
+  // Checks that each block's local region is open and contains the block. kInvalidArgument names
+  // the first wrong block. All blocks must name a region.
   [[nodiscard]] static Status check_locals(std::span<const slime::Copy> copies);
-  // Checks the remote sides. kInvalidArgument or kPermissionDenied names the first wrong block.
+  // Checks that each block's remote region contains the block and allows `need`. kInvalidArgument
+  // or kPermissionDenied names the first wrong block.
   [[nodiscard]] Status check_remotes(transport::Rights need) const;
   // Checks that the regions can be used on this connection. Takes time proportional to the number
   // of regions, not of blocks.
   [[nodiscard]] Status check_usable(const Session& session) const;
-  // Returns the blocks with the registrations of this device. `shared`: spans returned before stay
-  // valid.
+  // Returns the blocks with the local registrations of this device. `shared`: spans that earlier
+  // calls returned stay valid.
   std::span<const transport::CopyBlock> on(std::size_t device, bool shared);
 
-  // Returns the blocks with other remote regions, as many as remotes().
+  // Returns a copy of the list in which `remotes` replaces remotes(), in order. Both must have the
+  // same size.
   [[nodiscard]] std::shared_ptr<BoundCopies> with(std::span<const RemoteRegion> remotes) const;
   [[nodiscard]] const std::deque<RemoteRegion>& remotes() const { return remotes_; }
   [[nodiscard]] std::size_t size() const { return copies_.size(); }

@@ -25,11 +25,11 @@ class CallOf : public ResultOperation<T> {
   void fail(Status reason) final;
   // Sets the signature that the server's method must match. Call before submitting.
   void take_for(const rpc::Signature& signature) { signature_ = signature; }
-  // Sets the context of a call that interceptors see, or that carries more than arguments. Call
-  // before submitting.
+  // Sets the object that runs the interceptors of the call, or carries its metadata and timing.
+  // Call before submitting.
   void watch(std::unique_ptr<rpc::InterceptedCall> intercepted) { intercepted_ = std::move(intercepted); }
-  // Shows the call, to `peer`, to the interceptors. Returns their refusal, if any. Call before
-  // submitting.
+  // Runs the interceptors for this call to `peer`: `common`, then those of `settings`. Returns the
+  // error of an interceptor that refuses the call. Call before submitting.
   Status show(std::string_view peer, const rpc::CallSettings* settings,
               const std::vector<std::shared_ptr<rpc::ClientInterceptor>>& common);
   [[nodiscard]] std::string describe() const final;
@@ -37,8 +37,8 @@ class CallOf : public ResultOperation<T> {
  protected:
   [[nodiscard]] virtual rpc::CallKind kind() const { return rpc::CallKind::kPlain; }
   [[nodiscard]] virtual const rpc::Attachments* attachments() const { return nullptr; }
-  // Releases what the channel would release. Called if the call fails before it reaches the
-  // channel.
+  // Releases what the channel would release otherwise. Called if the call fails before it reaches
+  // the channel.
   virtual void drop(const Status&) {}
   [[nodiscard]] rpc::CallSpec spec() const {
     return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr,
@@ -109,7 +109,7 @@ class StreamOperation final : public AttachedOf<Payload> {
                   rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
       : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
         stream_(std::move(stream)) {}
-  // `total`: deadline of the whole stream; zero: none. Call before submitting.
+  // `total`: longest time of the whole stream; zero: no limit. Call before submitting.
   void set_bounds(Nanos total, Nanos idle_timeout) {
     total_ = total;
     idle_timeout_ = idle_timeout;

@@ -11,8 +11,8 @@
 
 namespace slime::agent {
 
-// Registered memory of the agent in which the old values of remote atomics land. Grows by a chunk
-// up to a bound; a place is reused once its operation is over. Thread: any.
+// Registered memory of the agent in which the old values of remote atomics land. Grows by chunks,
+// up to limits::kAtomics places; a place is used again once its operation has ended. Thread: any.
 class OldValues final : public std::enable_shared_from_this<OldValues> {
  public:
   // A place of 8 bytes. Keeps the memory alive. The destructor releases the place. Movable.
@@ -26,7 +26,8 @@ class OldValues final : public std::enable_shared_from_this<OldValues> {
 
     [[nodiscard]] MemoryRegion::State& region() const { return *region_; }
     [[nodiscard]] std::uint64_t offset() const;
-    // Returns the number that landed here. Thread: the thread that saw the operation end.
+    // Returns the old value that the operation wrote here. Thread: the one that saw the operation
+    // end.
     [[nodiscard]] std::uint64_t value() const;
 
    private:
@@ -42,7 +43,8 @@ class OldValues final : public std::enable_shared_from_this<OldValues> {
 
   // Allocates local memory of this size.
   using Allocate = std::function<Result<MemoryRegion>(std::size_t bytes)>;
-  // Errors: kResourceExhausted if all places are in use; those of `allocate`.
+  // Returns a free place; allocates a chunk if there is none. Errors: kResourceExhausted if all
+  // places are in use; the errors of `allocate`.
   Result<Place> take(const Allocate& allocate);
 
  private:

@@ -14,12 +14,12 @@ class PeerOperation;
 class Session;
 class WaitingOperations;
 
-// The record of one operation in the OperationTable. Base of PeerOperation. The table and the
-// queues need no nodes of their own. Thread: the loop, unless stated otherwise.
+// State and list links of one operation. Base of PeerOperation, so OperationTable and
+// WaitingOperations need no nodes of their own. Thread: the loop, unless stated otherwise.
 class OperationRecord {
  public:
   enum class State : std::uint8_t {
-    kNew,      // made; or between two of the other states
+    kNew,      // not submitted yet, or between two of the other states
     kWaiting,  // waits for a connection, in the queue of its peer
     kRunning,  // runs on a session, which may keep the operation until its endpoint has room
     kEnded,    // has its outcome
@@ -29,8 +29,8 @@ class OperationRecord {
   OperationRecord& operator=(const OperationRecord&) = delete;
 
   [[nodiscard]] State state() const { return state_; }
-  // Adds `weight` to `count` until the operation leaves the table, also if it was never added.
-  // Thread: the maker's, before the operation is shared.
+  // Adds `weight` to `count`. leave() subtracts it again, even if the operation was never in a
+  // table. Thread: the maker's, before the operation is shared.
   void count_in(std::atomic<std::size_t>& count, std::size_t weight) {
     count_ = &count;
     weight_ = weight;
@@ -50,24 +50,25 @@ class OperationRecord {
     state_ = State::kEnded;
     leave();
   }
-  // Leaves the table, if the operation is in one.
+  // Removes the operation from the table, if it is in one, and undoes count_in().
   void leave() {
     if (auto* const count = std::exchange(count_, nullptr))
       count->fetch_sub(weight_, std::memory_order_relaxed);
     part(&OperationRecord::in_table_);
   }
-  // The session that the operation runs on; null in every other state.
+  // The session on which the operation runs; null if it does not run.
   [[nodiscard]] Session* running() const { return session_; }
-  // The queue in which the operation waits; null in every other state.
+  // The queue in which the operation waits; null if it does not wait.
   [[nodiscard]] WaitingOperations* queue() const { return queue_; }
-  // Keeps the operation alive until released(): the queue or the endpoint has only a reference.
+  // Keeps the operation alive until released(): the queue or the endpoint has only a plain
+  // reference.
   void keep(std::shared_ptr<PeerOperation> self) { kept_ = std::move(self); }
   [[nodiscard]] std::shared_ptr<PeerOperation> released() { return std::move(kept_); }
 
  private:
   friend class OperationTable;
   friend class WaitingOperations;
-  // Neighbours in a ring, which begins and ends at a record of its own. Null: in no ring.
+  // Neighbours in a circular list whose head is an End. Null: in no list.
   struct Links {
     OperationRecord* previous = nullptr;
     OperationRecord* next = nullptr;
@@ -76,7 +77,7 @@ class OperationRecord {
 
   // Makes a ring of this record alone.
   void close(Links OperationRecord::*ring) { this->*ring = {this, this}; }
-  // Appends this record to the ring of `end`.
+  // Appends this record to the circular list with the head `end`.
   void join(Links OperationRecord::*ring, OperationRecord& end) {
     OperationRecord& last = *(end.*ring).previous;
     this->*ring = {&last, &end};
@@ -102,7 +103,7 @@ class OperationRecord {
   State state_ = State::kNew;
 };
 
-// The head of a ring of records: stands before the first and after the last one.
+// Head of a circular list of records: stands before the first record and after the last.
 struct OperationRecord::End final : OperationRecord {};
 
 }  // namespace slime::agent

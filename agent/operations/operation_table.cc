@@ -21,7 +21,7 @@ void WaitingOperations::add(std::shared_ptr<PeerOperation> operation, TimePoint 
   if (until == kNever) return;
   record.timer_ = loop_.add_timer(until, [this, &record, late = std::move(late)]() mutable {
     record.timer_ = {};
-    // withdraw() destroys nothing here: it only makes the queue forget the operation.
+    // withdraw() removes the operation from the queue and destroys nothing: `call` gets its owner.
     auto call = std::move(late);
     call(withdraw(at(&record)));
   });

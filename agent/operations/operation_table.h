@@ -15,8 +15,8 @@
 namespace slime::agent {
 
 // All operations of an agent that wait or run, in the order in which they began. An operation
-// leaves the table when it ends. The table is intrusive: it owns no operation, and costs each four
-// stores and no memory. Thread: the loop.
+// leaves the table when it ends. The table is intrusive: it owns no operations and allocates no
+// memory, and adding and removing an operation takes four stores. Thread: the loop.
 class OperationTable {
  public:
   OperationTable() { end_.close(&OperationRecord::in_table_); }
@@ -42,7 +42,7 @@ class OperationTable {
   OperationRecord::End end_;
 };
 
-// The operations of the table that wait for a connection to one peer, in order. Keeps them alive.
+// The operations that wait for a connection to one peer, in order. Keeps the operations alive.
 // Thread: the loop.
 class WaitingOperations {
  public:
@@ -54,20 +54,20 @@ class WaitingOperations {
   WaitingOperations& operator=(const WaitingOperations&) = delete;
   ~WaitingOperations();
 
-  // Appends an operation. At `until` takes it out and calls `late` with it.
+  // Appends an operation. If it still waits at `until`, removes it and calls `late` with it.
   void add(std::shared_ptr<PeerOperation> operation, TimePoint until, Late late);
   // Takes out an operation that is here.
   std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
   // Takes out the first one.
   std::shared_ptr<PeerOperation> take_first() { return withdraw(at(end_.in_queue_.next)); }
-  // Takes out, in order, the operations for which wanted(const PeerOperation&) is true.
+  // Removes and returns, in order, the operations for which wanted(const PeerOperation&) is true.
   template <class F>
   std::vector<std::shared_ptr<PeerOperation>> take_if(F&& wanted);
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const std::string& peer() const { return peer_; }
-  // Returns whether an operation here makes the agent connect to the peer.
+  // Returns whether a waiting operation makes the agent connect to the peer (a receive does not).
   [[nodiscard]] bool any_connects() const;
 
  private:

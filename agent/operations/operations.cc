@@ -94,7 +94,8 @@ void PostedOperation<T>::complete(Status status) noexcept {
   if (status.ok()) {
     this->conclude(value());
   } else {
-    // The owner's message that the region is closed may not have arrived yet.
+    // The owner has closed a region, and its message about this may not have arrived yet: forgets
+    // the cached regions.
     if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
     this->conclude(std::move(status));
   }
@@ -102,7 +103,8 @@ void PostedOperation<T>::complete(Status status) noexcept {
 
 template <class T>
 void PostedOperation<T>::cancel_started(Session& session) {
-  // A posted operation goes on: only a reset would give its buffers back.
+  // An operation that the endpoint has goes on: only a reset of the connection would release its
+  // buffers.
   if (!session.withdraw(*this)) return;
   const auto self = this->released();
   this->fail(Status(Code::kCancelled, "cancelled before it was posted"));

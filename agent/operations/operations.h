@@ -54,15 +54,15 @@ class SendOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
-// T is Payload, which cannot return to its tag once taken from the future; or Delivery, which
-// returns to its tag unless Delivery::take() is called.
+// Receives one message. With T = Payload the message cannot return to its tag once it was taken
+// from the future. With T = Delivery it returns to its tag unless Delivery::take() is called.
 template <class T>
 class RecvOperation final : public ResultOperation<T> {
  public:
   using PeerOperation::deadline;
   RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
       : ResultOperation<T>(std::move(driver)), tag_(tag) {}
-  // Dropping the future cancels the receive. Call once.
+  // Returns the future. Dropping the future cancels the receive. Call once.
   Future<T> future() { return this->promise().owning_future(); }
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
@@ -82,21 +82,22 @@ extern template class RecvOperation<rpc::Delivery>;
 template <class T>
 class PostedOperation : public ResultOperation<T>, public transport::Operation {
  public:
-  using PeerOperation::deadline;  // start() copies it to the transport operation's deadline
+  using PeerOperation::deadline;  // start() copies it to transport::Operation::deadline
   using ResultOperation<T>::ResultOperation;
   void start(Session& session) final;
   void complete(Status status) noexcept final;
 
  protected:
-  // Returns the post, with the regions as the session's device has them. Errors: a region that this
-  // connection cannot use.
+  // Returns the post, with the registrations of the session's device. Errors: a region that cannot
+  // be used on this connection.
   [[nodiscard]] virtual Result<Post> bind(Session& session) = 0;
   [[nodiscard]] Nanos patience() const final {
     return this->stall == Nanos::zero() ? Nanos::max() : this->stall;
   }
-  // The user's value, after the operation has completed with OK.
+  // Returns the user's result. Called after the operation has completed with OK.
   virtual T value() = 0;
-  // Removes from the session's cache the regions that this operation names: the peer refused one.
+  // Removes the regions that this operation names from the session's cache, because the peer
+  // refused one.
   virtual void forget_regions(Session& session) const = 0;
 
  private:

@@ -18,7 +18,8 @@ namespace slime::agent {
 class Session;
 
 // One operation that a user asks of a peer. Waits in a Link until there is a connection, then runs
-// on a Session. Ends exactly once, by its promise. Thread: any for its making, then the loop.
+// on a Session. Ends exactly once, by its promise. Thread: any until it is submitted, then the
+// loop.
 class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public OperationRecord {
  public:
   PeerOperation() = default;
@@ -28,21 +29,22 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   virtual void start(Session& session) = 0;
   // Ends the operation with an error.
   virtual void fail(Status reason) = 0;
-  // Returns whether the operation makes its peer be connected. If not, it waits until another
-  // operation or the peer connects.
+  // Returns whether the operation makes the agent connect to the peer. If not, the operation waits
+  // until another operation or the peer connects.
   [[nodiscard]] virtual bool connects() const { return true; }
-  // How long the operation waits for a connection at most, besides its deadline.
+  // Returns the longest wait for a connection. The deadline may end the wait earlier.
   [[nodiscard]] virtual Nanos patience() const { return Nanos::max(); }
-  // The share of the loop's work, in short operations.
+  // Returns the operation's share of the loop's work; a short operation has 1.
   [[nodiscard]] virtual std::size_t weight() const { return 1; }
 
   // Ends the operation with kCancelled, if it can still be taken back.
   void cancel();
 
   // ---- for info()
-  // "call cache.get", "read of 3 blocks".
+  // Returns a description such as "call cache.get" or "connect".
   [[nodiscard]] virtual std::string describe() const = 0;
-  // The peer's name, as the user named it while the operation waits.
+  // Returns the peer's name: while the operation waits, the name that the user gave; while it runs,
+  // the name of the connected peer.
   [[nodiscard]] const std::string& peer() const;
   // "waits for a connection", "under way".
   [[nodiscard]] std::string_view stage() const;
@@ -52,11 +54,12 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   bool wait_for_ready = false;
 
  protected:
-  // False while the operation waits for room on its connection.
+  // Returns false while the operation waits for room on its connection.
   [[nodiscard]] virtual bool taken() const { return true; }
-  // Asks for an early end of an operation that runs on the session.
+  // Asks the session to end this running operation early.
   virtual void cancel_started(Session&) {}
-  // Returns what the user is told for a status of the session.
+  // Returns the status for the user: kUnavailable instead of kCancelled if the session was closed
+  // although the user did not ask for it.
   [[nodiscard]] Status outcome(Status status) const;
 
  private:
@@ -67,7 +70,7 @@ template <class T>
 class ResultOperation : public PeerOperation {
  public:
   explicit ResultOperation(std::shared_ptr<Driver> driver) : promise_(std::move(driver)) {}
-  // Before promise_, which owns the driver: the driver has the count.
+  // Leaves the table before promise_ is destroyed: promise_ owns the driver, which has the counter.
   ~ResultOperation() override { leave(); }
   Future<T> future() const { return promise_.future(); }
   Promise<T>& promise() { return promise_; }
@@ -79,7 +82,7 @@ class ResultOperation : public PeerOperation {
     end_run();
     promise_.complete(std::move(result));
   }
-  // Completes with the result of `make`, which runs in the thread that takes the value.
+  // Completes the future with the result of `make`, which runs in the thread that takes the value.
   void conclude_with(UniqueFunction<Result<T>()> make) {
     end_run();
     promise_.complete_with(std::move(make));

@@ -39,15 +39,16 @@ class OperationStarter {
 
   [[nodiscard]] transport::Loop& loop() const { return *parts_.loop; }
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return parts_.driver; }
-  // Returns the driver for operations without a deadline, whose waiting threads may sleep. Null:
-  // they always sleep.
+  // Returns the driver for operations that may wait without end, such as receives: null, so that
+  // their waiting threads sleep. With Progress::kCaller it is the agent's driver, since no other
+  // thread drives.
   [[nodiscard]] std::shared_ptr<Driver> patient_driver() const {
     return progress_ == Progress::kCaller ? parts_.driver : nullptr;
   }
   [[nodiscard]] bool forked() const { return parts_.admission.forked(); }
   [[nodiscard]] Status refusal() const { return parts_.admission.refusal(); }
 
-  // Client interceptors run for each call that this agent makes.
+  // Adds an interceptor, which runs for each call that this agent makes.
   void add_interceptor(std::shared_ptr<rpc::ClientInterceptor> interceptor) {
     interceptors_.add(std::move(interceptor));
   }
@@ -56,7 +57,7 @@ class OperationStarter {
     return interceptors_.all();
   }
 
-  // Starts an operation on `peer`. Returns its future. A timeout of zero is the agent's default.
+  // Starts an operation on `peer` and returns its future. A timeout of zero: the agent's default.
   template <class Operation>
   auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
               bool wait_for_ready);
@@ -71,14 +72,14 @@ class OperationStarter {
                          std::uint32_t imm, Nanos timeout, bool wait_for_ready);
   Future<std::uint64_t> atomic(const std::string& peer, AtomicOperation::Request request, Nanos timeout,
                                bool wait_for_ready);
-  // For prepared batches: bind() binds a list of copies; post() posts some blocks (no numbers: all)
-  // of a bound list.
+  // bind() checks and binds the copies of a prepared batch. post() posts the blocks of a bound list
+  // that have the numbers `blocks`, or all if there are no numbers.
   Result<std::shared_ptr<BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
   Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
-  // Copies a few blocks of memory of this host before it returns. Returns whether it did; if not,
-  // nothing was copied.
+  // Copies a small batch between memory of this host inside this call. Returns false if that is not
+  // possible; then nothing was copied.
   bool done_now(const std::string& peer, Transfer transfer, BoundCopies& copies);
 
  private:
@@ -92,8 +93,8 @@ template <class Operation>
 auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
                               bool wait_for_ready) {
   auto future = operation->future();
-  // Keeps the agent alive: in these modes callbacks run within this call, and a callback may drop
-  // the last reference.
+  // Keeps the agent alive: with kCaller and kPolled callbacks run within this call, and a callback
+  // may drop the last reference to the agent.
   const auto kept = progress_ == Progress::kThread ? nullptr : parts_.owner.lock();
   const Admission::Pass pass(parts_.admission);
   if (!pass) {
@@ -116,9 +117,9 @@ auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation
       if (const auto cancelled = weak.lock()) cancelled->cancel();
     });
   });
-  // Saves the loop's thread a wake-up if the operation has nothing to wait for. Only with few
-  // operations in flight: completions of other operations run user callbacks, which must not run in
-  // this thread.
+  // Starts the operation in this thread if it has nothing to wait for, which saves waking the
+  // loop's thread. Only with few operations in flight: completions of other operations run user
+  // callbacks, which must not run in this thread.
   if (progress_ == Progress::kPolled ||
       driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
     const transport::Loop::Borrowed drive(loop);

@@ -13,7 +13,7 @@ std::optional<DirectoryEntry> Directory::find(std::string_view name) const {
 
 void Directory::remember(const std::string& name, DirectoryEntry entry) {
   const MutexLock lock(mutex_);
-  // A cache: the registry is asked again for a dropped entry.
+  // Drops an entry when the cache is full: the registry is asked again for a dropped entry.
   if (entries_.size() >= limits::kRememberedPeers && !entries_.contains(name))
     entries_.erase(entries_.begin());
   entries_.insert_or_assign(name, std::move(entry));

@@ -26,9 +26,9 @@ class Directory {
  public:
   [[nodiscard]] std::optional<DirectoryEntry> find(std::string_view name) const;
   void remember(const std::string& name, DirectoryEntry entry);
-  // Removes the entry if its owner has this incarnation; 0: any owner.
+  // Removes the entry of `name` if its owner has this incarnation; 0: any owner.
   void forget(std::string_view name, std::uint64_t incarnation);
-  // Applies a change. Changes of names that are not cached are dropped.
+  // Applies a change of the registry. Changes of names that are not cached have no effect.
   void apply(const ctrl::Event& event);
   void clear();
   [[nodiscard]] std::size_t size() const;

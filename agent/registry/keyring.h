@@ -15,7 +15,8 @@ namespace slime::agent {
 struct KeySet {
   ctrl::ScopeKeys keys;
   transport::KeySetVersion version;
-  // Time for a peer whose proved keys were revoked to prove one of these: a heartbeat of the lease.
+  // Time that a peer has to prove one of `keys` after all keys that it proved were revoked: the
+  // heartbeat interval of the lease.
   Nanos grace{};
 };
 
@@ -24,22 +25,21 @@ struct KeySet {
 // can connect meanwhile. Thread: any.
 //
 // A new set that shares a key with the set before is a rotation. A set that shares none follows a
-// revocation: nanoctrl took all keys of the scope away. A set after more rotations than a set has
-// keys, of which this agent heard nothing, shares none either; to be safe it counts as a
-// revocation.
+// revocation: nanoctrl took all keys of the scope away. If this agent has missed so many rotations
+// that no old key is left, the new set counts as a revocation, too, to be safe.
 class Keyring {
  public:
   Keyring();
-  // Takes the keys of a registration's answer, and the heartbeat interval of its lease. An answer
-  // without keys says that nanoctrl requires no tokens: handshakes then need no keys. But a keyring
-  // that has had keys keeps them. Returns whether the set changed.
+  // Takes over the keys in the answer to a registration, and the heartbeat interval of its lease.
+  // An answer without keys says that nanoctrl requires no tokens: handshakes then need no keys. But
+  // a keyring that has had keys keeps them. Returns whether the set changed.
   bool begin(const ctrl::ScopeKeys& keys, Nanos heartbeat);
-  // Takes the keys of a heartbeat's answer. An answer without keys changes nothing. Returns whether
-  // the set changed.
+  // Takes over the keys in the answer to a heartbeat. An answer without keys changes nothing.
+  // Returns whether the set changed.
   bool update(const ctrl::ScopeKeys& keys);
 
-  // Returns the keys for a handshake. This side proves the first: the current key, which nanoctrl
-  // has handed out for a while; the peer may not have the next key yet.
+  // Returns the keys for a handshake. This side proves the first of them: the current key, which
+  // nanoctrl has handed out for a while. The peer may not have the next key yet.
   [[nodiscard]] transport::HandshakeKeys handshake_keys() const;
   [[nodiscard]] KeySet set() const;
   // Returns the newest_id() of the keys.

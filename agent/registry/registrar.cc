@@ -28,8 +28,8 @@ std::string_view registry_state_name(RegistryState state) {
 
 namespace {
 
-// Turns kDeadlineExceeded into kUnavailable: that nanoctrl did not answer in time says nothing
-// about the deadline of the caller, and nothing of the caller was executed.
+// Turns kDeadlineExceeded into kUnavailable: the request to nanoctrl timed out, not the caller's
+// operation, of which nothing was executed.
 Status unanswered(Status status) {
   if (status.code() != Code::kDeadlineExceeded) return status;
   return {Code::kUnavailable, std::string(status.text())};
@@ -88,7 +88,7 @@ Status Registrar::close(Nanos bound) {
   if (std::exchange(closed_, true)) return {};
   stop_thread();
   enter(RegistryState::kClosed, {});
-  // The thread's client is stopped for good, so deregistering needs another.
+  // stop_thread() has stopped the thread's client for good, so deregistering needs another client.
   ctrl::ClientOptions options = options_.client;
   options.connect_timeout = options.timeout = bound;
   auto client = ctrl::Client::create(std::move(options));
@@ -198,7 +198,7 @@ void Registrar::run() {
       changed_.notify_all();  // the question may have registered again, and announced all changes
       continue;
     }
-    // Changes go out at once while the registry is reachable; otherwise with the next attempt to
+    // Announces changes at once while the registry is reachable; otherwise with the next attempt to
     // reach it.
     const TimePoint now = steady_clock().now();
     const bool announces =
@@ -236,7 +236,7 @@ Result<DirectoryEntry> Registrar::find(const std::string& name) {
 Result<ctrl::ServiceList> Registrar::find_service(const std::string& service) {
   auto found = client_->list_services({.scope = options_.self.scope, .name = service});
   if (!found) return unanswered(std::move(found).error());
-  // Calls of a server in the list then need no look-up.
+  // Caches the servers' addresses, so that calls of these servers need no look-up.
   for (const ctrl::ServiceEntry& entry : found->services)
     directory_.remember(entry.peer, {entry.address, entry.instance, entry.incarnation});
   return found;
@@ -266,7 +266,8 @@ void Registrar::tell_keys(bool changed) const {
   if (changed && options_.on_keys) options_.on_keys();
 }
 
-// Returns nothing if nanoctrl has received the same report recently.
+// Returns the report for the next heartbeat; nullopt if nanoctrl has received the same report
+// recently.
 std::optional<ctrl::Report> Registrar::next_report() {
   std::optional<ctrl::Report> report = options_.report ? options_.report() : std::nullopt;
   if (report == told_ && ++beats_since_told_ < limits::kReportRepeat) return std::nullopt;
@@ -322,7 +323,7 @@ Status Registrar::register_again() {
   // After a failure the registry has no entry of this agent; the next registration announces
   // everything.
   if (!lease) return std::move(lease).error();
-  // Changes of other names may have been missed meanwhile.
+  // While this agent was not registered, it may have missed changes of other names.
   directory_.clear();
   on_news_(false);
   took_lease(*lease);
@@ -330,7 +331,7 @@ Status Registrar::register_again() {
   return {};
 }
 
-// Asks again at each heartbeat until a request has succeeded.
+// Asks the registry for the wanted links. After a failure the next heartbeat asks again.
 void Registrar::look_up_links() {
   auto links = client_->get_links(options_.self.scope, options_.self.name);
   if (!links) return;
@@ -377,14 +378,16 @@ void Registrar::announce() {
     if (status.ok()) {
       announced_ = std::max(announced_, covers);
     } else if (status.code() != Code::kInvalidArgument) {
-      // Sends them again later, unless a newer change of a name exists.
+      // Puts the changes back, to send them later, except where a newer change of the same name
+      // exists.
       changes_.regions.merge(changes.regions);
       changes_.services.merge(changes.services);
     }
   }
   if (status.ok()) return;
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted) {
-    // The registry is well but refuses this announcement. The lease does not depend on it.
+    // The registry works but refuses this announcement: tries again after a heartbeat interval. The
+    // lease does not depend on announcements.
     next_announcement_ = deadline_after(steady_clock().now(), interval_);
     SLIME_LOG(LogLevel::kWarning, "agent", options_.self.name, ": ", options_.client.url,
               " does not show all of our services and regions: ", status.to_string());

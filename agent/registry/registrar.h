@@ -50,7 +50,7 @@ struct RegistrarOptions {
   // Returns the report for the next heartbeat, or nothing. Called on the registrar's thread; must
   // not wait. Empty: no reports.
   std::function<std::optional<ctrl::Report>()> report{};
-  // Receives the keys of the scope; null: no keys are asked for.
+  // receives the keys of the scope; null: the registrar asks for no keys
   std::shared_ptr<Keyring> keyring = nullptr;
   // Called on the registrar's thread, or from start(), when the keyring has changed.
   std::function<void()> on_keys{};
@@ -58,23 +58,24 @@ struct RegistrarOptions {
 
 // Talks to nanoctrl for an agent: one thread keeps the lease, announces services and regions, takes
 // changes and looks names up. No other part of an agent waits for HTTP, and no established
-// connection depends on this. Thread: any; functions that wait must not be called on a loop.
+// connection depends on nanoctrl. Thread: any; functions that wait must not be called on a loop.
 class Registrar {
  public:
   // Called on the registrar's thread.
   using EventHandler = std::function<void(const ctrl::Event&)>;
   using LookupHandler = UniqueFunction<void(Result<DirectoryEntry>)>;
   using ServiceHandler = UniqueFunction<void(Result<ctrl::ServiceList>)>;
-  // Tells whether cached knowledge is valid, on the registrar's thread. `complete`: every change up
-  // to now was reported as an event; otherwise changes may have been missed.
+  // Called on the registrar's thread after an answer of nanoctrl. `complete`: every change up to
+  // now was reported as an event, so cached entries are valid; otherwise changes may have been
+  // missed.
   using NewsHandler = UniqueFunction<void(bool complete)>;
 
   // Receives the peers that this agent should be connected to: at each registration, and when the
   // set changes. Called on the registrar's thread.
   using LinksHandler = std::function<void(std::vector<std::string> names)>;
 
-  // Registers, and waits for the answer. Errors: kUnavailable if nanoctrl cannot be reached,
-  // kAlreadyExists if the name is taken.
+  // Registers the agent, and waits for the answer. Errors: kUnavailable if nanoctrl cannot be
+  // reached, kAlreadyExists if the name is taken.
   static Result<std::unique_ptr<Registrar>> start(RegistrarOptions options, EventHandler on_event,
                                                   NewsHandler on_news, LinksHandler on_links);
   ~Registrar();  // like close(), but does not deregister
@@ -82,22 +83,23 @@ class Registrar {
   Registrar& operator=(const Registrar&) = delete;
 
   [[nodiscard]] const Directory& directory() const { return directory_; }
-  // Asks the registry. `handler` runs on the registrar's thread; with too many look-ups waiting it
-  // runs here, with an error.
+  // Asks the registry for the entry of `name`. `handler` runs on the registrar's thread. If too
+  // many requests wait, it runs in the caller's thread, with an error.
   void look_up(const std::string& name, LookupHandler handler);
   // Like look_up(), for the servers of a service.
   void look_up_service(const std::string& service, ServiceHandler handler);
 
-  // Sends a heartbeat, which may bring newer keys, unless one has begun since this call. `handler`
+  // Asks for newer keys with a heartbeat, unless a heartbeat has begun after this call. `handler`
   // runs as in look_up(), after success and failure.
   void refresh_keys(UniqueFunction<void()> handler);
 
-  // Set what the registry shows: announced as soon as possible, and again after the registry lost
-  // it. Return the number of the change for wait_announced().
+  // Change what the registry shows of this agent. The change is announced as soon as possible, and
+  // again if the registry loses its state. Return the number of the change, for wait_announced().
   std::uint64_t put_service(ctrl::ServiceInfo service);
   std::uint64_t put_region(ctrl::RegionInfo region);
   std::uint64_t drop_regions(const std::vector<std::string>& names);
-  // Waits until the registry has the change, or an attempt to announce it has failed.
+  // Waits, at most for `bound`, until the registry has the change or an attempt to announce it
+  // failed.
   void wait_announced(std::uint64_t change, Nanos bound);
 
   // Ends the thread, then deregisters; both within `bound`. Idempotent.
@@ -107,10 +109,10 @@ class Registrar {
   [[nodiscard]] RegistryView view() const;
 
  private:
-  // Asks the registry and passes the answer to a handler; with an error in `refused` it passes that
-  // error.
+  // Asks the registry and passes the answer to a handler. If `refused` is an error, asks nothing
+  // and passes that error.
   using Question = UniqueFunction<void(Status refused)>;
-  // Changes that are not announced yet, by name; nothing: removed.
+  // Changes that are not announced yet, by name; nullopt: the name was removed.
   struct Changes {
     std::map<std::string, std::optional<ctrl::RegionInfo>> regions;
     std::map<std::string, std::optional<ctrl::ServiceInfo>> services;
@@ -161,9 +163,9 @@ class Registrar {
   std::map<std::string, ctrl::ServiceInfo> services_ SLIME_GUARDED_BY(mutex_);
   Changes changes_ SLIME_GUARDED_BY(mutex_);
   std::uint64_t last_change_ SLIME_GUARDED_BY(mutex_) = 0;
-  // the registry has the changes up to this number
+  // the registry has all changes up to this number
   std::uint64_t announced_ SLIME_GUARDED_BY(mutex_) = 0;
-  // an attempt has included the changes up to this number
+  // an attempt to announce has included all changes up to this number
   std::uint64_t tried_ SLIME_GUARDED_BY(mutex_) = 0;
   RegistryView view_ SLIME_GUARDED_BY(mutex_);
 

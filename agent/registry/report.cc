@@ -8,8 +8,8 @@ namespace slime::agent {
 
 namespace {
 
-// Wraps a counter at the largest integer that all JSON readers represent exactly (9 PB), as
-// counters may.
+// Returns `count` modulo 2^53: all JSON readers represent integers up to 2^53 - 1 (9 PB) exactly,
+// and counters may wrap.
 std::uint64_t wrapped(std::uint64_t count) { return count % (ctrl::limits::kIntegerMax + 1); }
 
 }  // namespace

@@ -8,14 +8,14 @@
 
 namespace slime::agent {
 
-// The parts of an agent that a call of a service uses. A shared pointer to it keeps the agent
+// The parts of an agent that a call of a service uses. A shared_ptr to this object keeps the agent
 // alive.
 struct CallingAgent {
   OperationStarter& starter;
   Discovery& discovery;
   const std::string& scope;
   const std::string& ctrl_url;
-  Nanos timeout;  // of calls without a timeout of their own
+  Nanos timeout;  // default timeout of a call
 };
 
 }  // namespace slime::agent

@@ -49,8 +49,8 @@ void Discovery::ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint
   if (servers->due(now)) ask(servers);
 }
 
-// The answer comes on the registrar's thread. If the registrar takes no more requests, an error
-// comes at once.
+// Asks the registrar for the servers. The answer comes on the registrar's thread, or, if the
+// registrar takes no more requests, at once as an error.
 void Discovery::send(const std::shared_ptr<ServerPool>& servers) {
   const std::weak_ptr<Discovery> weak = weak_from_this();
   registrar_->look_up_service(servers->service(), [weak, servers](Result<ctrl::ServiceList> list) {

@@ -16,7 +16,7 @@
 
 namespace slime::agent {
 
-// A call that waits for an answer of the registry, or for a while.
+// A call that waits for an answer of the registry, or for the end of a pause.
 class Waiting {
  public:
   // Called on the loop when the awaited answer has come, or the waiting time is over.
@@ -31,33 +31,34 @@ class Waiting {
 // any, unless a function says otherwise.
 class Discovery : public std::enable_shared_from_this<Discovery> {
  public:
-  // Without a registrar, no service has servers. The registrar must outlive all requests to it.
+  // Before use(), no service has servers. The registrar must outlive all requests to it.
   explicit Discovery(transport::Loop& loop) : loop_(loop) {}
   void use(Registrar& registrar) { registrar_ = &registrar; }
   [[nodiscard]] bool usable() const { return registrar_ != nullptr; }
 
   // Returns the pool of a service, which all proxies of the service share.
   std::shared_ptr<ServerPool> servers(const std::string& service);
-  // Returns whether the registry is known to have a peer of this name.
+  // Returns whether the directory has an entry for a peer of this name.
   [[nodiscard]] bool knows(std::string_view name) const;
-  // Asks the registry for the current servers. Returns the number of the answer.
+  // Asks the registry for the current servers of a service. Returns the number of the answer, for
+  // wait().
   std::uint64_t ask(const std::shared_ptr<ServerPool>& servers);
   void ask_if_due(const std::shared_ptr<ServerPool>& servers, TimePoint now);
 
-  // Calls go_on() once, in a later turn: at `until`, or when that answer has come (0: no answer is
-  // awaited). Thread: the loop.
+  // Calls call->go_on() once: at `until`, or as soon as the answer with the number `answer` has
+  // come. 0: waits for no answer. Thread: the loop.
   void wait(std::shared_ptr<Waiting> call, std::shared_ptr<ServerPool> servers, std::uint64_t answer,
             TimePoint until);
-  // Calls go_on() of this call now, if the call waits. Thread: the loop.
+  // Ends the wait of `call`, if it waits: calls its go_on() now. Thread: the loop.
   void wake(const Waiting& call);
-  // Wakes all waiting calls, and later ones at once. Thread: the loop.
+  // Wakes all waiting calls; a later wait() ends at once. Thread: the loop.
   void close();
 
   // The registrar's thread.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete);
-  // Notes a change of this agent's own services, for which the registry sends no event to this
-  // agent.
+  // Notes that this agent's own services changed: the registry sends an agent no events about
+  // itself.
   void note_change();
 
  private:

@@ -126,8 +126,8 @@ void ProxyCall::attempt(std::shared_ptr<PooledServer> server, TimePoint now) {
     left = std::min(left, options.retry.attempt_timeout);
   current_ = std::move(server);
   left = std::max(left, Nanos(1));
-  // Each attempt gets a copy: a failed attempt does not give its request back, and another may
-  // follow.
+  // Each attempt gets a copy of the request: a failed attempt does not give it back, and another
+  // attempt may follow.
   const auto& [service, method] = std::tie(target_.service, target_.method);
   const rpc::AttachedBody& body = request_.body;
   if (request_.kind == rpc::CallKind::kOneWay)
@@ -169,8 +169,8 @@ void ProxyCall::on_outcome(Result<Payload> outcome) {
   if (verdict == Verdict::kEnd) return finish(std::move(status));
   tried_.push_back(server);
   last_ = std::move(status);
-  // Goes on in another turn, because this function may be called from deep inside the server's
-  // link.
+  // Tries the next server in another turn, because this function may run deep inside the link of
+  // the server that failed.
   if (verdict == Verdict::kNext) {
     agent_->starter.loop().post([self = shared_from_this()] { self->try_next(); });
     return;
@@ -191,7 +191,7 @@ bool ProxyCall::answered(const Status& status) const {
       return false;
     case Code::kInvalidArgument:
     case Code::kResourceExhausted:
-      return status.maybe_executed();  // if not, the refusal may come from this side
+      return status.maybe_executed();  // not executed: the refusal may come from this side
     default:
       return true;
   }
@@ -230,8 +230,8 @@ ProxyCall::Verdict ProxyCall::judge_not_executed(const Status& status) {
       target_.servers->avoid(*current_, status, deadline_after(now, limits::kAvoidBusyServer));
       return Verdict::kNext;
     case Code::kNotFound:
-      // There is no such method, so only servers that list the method are asked; or the server has
-      // gone, or does not serve the service any more.
+      // If the server has no such method, tries only servers that list the method. Otherwise the
+      // server has gone, or does not serve the service any more.
       if (has_no_method()) {
         must_have_ = true;
         return Verdict::kNext;
@@ -257,12 +257,12 @@ void ProxyCall::none_left() {
   if (must_have_) return finish(last_);
   Discovery& discovery = agent_->discovery;
   if (answer_ == 0) {
-    // The known list may be old: asks again for servers that registered since then.
+    // The known list may be old: asks for servers that have registered since.
     answer_ = discovery.ask(target_.servers);
     return wait(answer_, deadline_);
   }
   if (executions_ > rounds_) {
-    // A repeated call may go to the same server again, if there is no other.
+    // A call that may be repeated may go to the same server again, if there is no other.
     rounds_ = executions_;
     tried_.clear();
     return try_next();
@@ -289,8 +289,8 @@ Status ProxyCall::no_server() const {
       str(" in scope \"", agent_->scope, "\": ", agent_->ctrl_url, " ", target_.servers->knowledge());
   const std::string service = str("service \"", target_.servers->service(), "\"");
   if (last_.ok()) return Status(Code::kUnavailable, str(service, " has no live server", knows));
-  // Some servers live, so the error of the last one says what the caller does next: back off, or
-  // get rights.
+  // These codes come from live servers: returns the last one, which tells the caller whether to
+  // back off or to get rights.
   const bool alive = last_.code() == Code::kResourceExhausted || last_.code() == Code::kPermissionDenied ||
                      last_.code() == Code::kUnauthenticated || last_.code() == Code::kUnimplemented;
   return Status(alive ? last_.code() : Code::kUnavailable,

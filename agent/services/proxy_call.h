@@ -17,28 +17,28 @@
 namespace slime::agent {
 
 // One call of a ServiceProxy. Goes from server to server until one has answered, until an error
-// that another server would not change, or until no server is left. One step at a time, each begun
-// by the end of the step before; only cancel() may come from any thread.
+// that another server would not change, or until no server is left. Runs one step at a time; the
+// end of each step begins the next. Only cancel() may come from any thread.
 class ProxyCall final : public Waiting, public std::enable_shared_from_this<ProxyCall> {
  public:
   struct Target {
     std::shared_ptr<ServerPool> servers;
     std::shared_ptr<Favorite> favorite;
     std::shared_ptr<const ProxyOptions> options;
-    std::string service;  // the called service: the proxy's, or one that every peer serves
+    std::string service;  // the proxy's service, or a service of every peer
     std::string method;
     rpc::Signature signature;
   };
-  // The request. Each server that the call is tried with gets it.
+  // The request, which each server gets that the call is tried with.
   struct Request {
-    // kOneWay: done when the request has left, without a value
+    // kOneWay: the call is done, without a value, when the request has left
     rpc::CallKind kind = rpc::CallKind::kPlain;
     rpc::AttachedBody body;
     std::shared_ptr<const rpc::CallSettings> settings{};  // null: none
   };
   ProxyCall(std::shared_ptr<CallingAgent> agent, Target target, Request request, Nanos deadline);
 
-  // `problem`: why the call cannot begin; OK: it can.
+  // Begins the call. `problem`: an error that ends the call before it begins; OK: none.
   Future<Payload> start(Status problem);
 
  private:
@@ -51,7 +51,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void run(std::shared_ptr<Call> call, Nanos deadline);
   [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
-  // Returns whether `status` is the server's answer, not a local or network failure.
+  // Returns whether `status` came from the server, not from a local or network failure.
   [[nodiscard]] bool answered(const Status& status) const;
   [[nodiscard]] Verdict judge(const Status& status);
   [[nodiscard]] Verdict judge_not_executed(const Status& status);
@@ -76,12 +76,12 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   std::shared_ptr<PooledServer> current_;
   TimePoint attempt_began_{};
   Status last_;               // why the last server could not be used
-  std::uint64_t answer_ = 0;  // number of the registry's answer that this call has waited for
-  bool must_have_ = false;    // a server said that there is no such method
-  bool waits_again_ = false;  // waits for an answer again, after a pause
+  std::uint64_t answer_ = 0;  // number of the registry's answer that the call waits or waited for
+  bool must_have_ = false;    // a server has no such method: try only servers that list it
+  bool waits_again_ = false;  // after the pause, ask the registry again
   int executions_ = 0;        // attempts that may have been executed
-  int rounds_ = 0;            // of them, after which all servers were tried anew
-  Nanos pause_{};             // before the next of them, or before the next round
+  int rounds_ = 0;            // value of executions_ when all servers were last tried anew
+  Nanos pause_{};             // last pause before a repeated attempt or another round
   mutable Mutex mutex_;
   Task cancel_attempt_ SLIME_GUARDED_BY(mutex_);  // that is under way
   bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;

@@ -11,10 +11,11 @@
 namespace slime::agent {
 namespace {
 
-// Names that an error text lists; the rest is counted.
+// Most names that an error text lists.
 constexpr std::size_t kShownServers = 5;
 
-// Returns the same number in every process, so that all callers choose the same server for a key.
+// Returns a hash that is the same in every process, so that all callers choose the same server for
+// a key.
 std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
@@ -27,7 +28,7 @@ bool contains(const ServerPool::List* list, const PooledServer& server) {
 }  // namespace
 
 ServerPool::ServerPool(std::string service, std::uint64_t seed) : service_(std::move(service)), rng_(seed) {
-  next_ = rng_.below(1u << 16);  // so that not all callers begin with the same server
+  next_ = rng_.below(1u << 16);  // random, so that not all callers begin with the same server
 }
 
 // ---------------------------------------------------------------------------------------- choosing
@@ -101,7 +102,8 @@ void ServerPool::release(PooledServer& server, TimePoint began, bool answered, T
 
 void ServerPool::eject(PooledServer& server, const Status& failure, TimePoint began, TimePoint now) {
   const MutexLock lock(mutex_);
-  // A timeout is no news if the server has answered since the call began, or was ejected since.
+  // Ignores a timeout if the server has answered another call, or was ejected, since this call
+  // began.
   if (server.answered_at >= began || (server.ejections > 0 && began <= server.ejected_at)) return;
   Nanos span = std::max(limits::kAvoidServer, Nanos(now - began));
   for (std::uint32_t i = 0; i < server.ejections && span < limits::kEjectServerMost; ++i) span *= 2;
@@ -129,7 +131,8 @@ ServerPool::Says ServerPool::says(const PooledServer& server, std::string_view m
 ServerPool::Question ServerPool::want() {
   const MutexLock lock(mutex_);
   const bool under_way = sent_ > answered_;
-  // The request in flight may have been answered before the event that made the caller ask.
+  // The answer to a request in flight may be older than the event that made the caller ask, so
+  // another request is needed.
   asked_ = std::max(asked_, sent_ + 1);
   if (under_way) return {asked_, false};
   sent_ = asked_;
@@ -173,8 +176,8 @@ void ServerPool::replace(const ctrl::ServiceList& list, TimePoint now) {
     server->kept_until = {};
     list_.push_back(std::move(server));
   }
-  // A registry that restarted empty learns of the agents one after the other. Until then a known
-  // server is likely to be alive, unless another process has its name.
+  // Agents register again one after the other with a registry that restarted empty. Until then a
+  // known server is likely to be alive, unless another process has its name.
   const bool restarted = epoch_ != 0 && list.server_epoch != epoch_;
   epoch_ = list.server_epoch;
   const std::size_t listed = list_.size();

@@ -16,7 +16,8 @@
 
 namespace slime::agent {
 
-// A process that serves a service. Its name and instance stay; its ServerPool guards the rest.
+// A process that serves a service. `name` and `instance` never change; the ServerPool's mutex
+// guards the other members.
 struct PooledServer {
   const std::string name;
   const InstanceId instance;
@@ -28,8 +29,8 @@ struct PooledServer {
   TimePoint avoided_until{};
   Status failure{};        // why it is avoided
   TimePoint kept_until{};  // time until which an unlisted server is kept
-  // Ejections since the last answer. After an ejection one trial call at a time goes to the
-  // server, until it answers.
+  // Ejections since the server's last answer. After an ejection, calls are tried one at a time
+  // until the server answers one.
   std::uint32_t ejections = 0;
   TimePoint ejected_at{};
   TimePoint trial_began{};  // begin of the trial call; zero: no trial
@@ -41,10 +42,10 @@ struct Favorite {
   std::string name;
 };
 
-// The servers of one service that this agent knows, and the choice of the next one: the state that
-// all proxies of the service share, without I/O, clock or thread. Requests to the registry and
-// their answers are numbered, so a call that needs the current servers waits for the number of its
-// request. Thread: any.
+// The servers of one service that this agent knows, and the choice of the server for a call. All
+// proxies of the service share one pool. No I/O, clock or thread of its own. Requests to the
+// registry and their answers are numbered, so a call that needs the current servers waits for the
+// number of its request. Thread: any.
 class ServerPool {
  public:
   using List = std::vector<std::shared_ptr<PooledServer>>;
@@ -57,16 +58,17 @@ class ServerPool {
   struct Wish {
     Balance policy = Balance::kRoundRobin;
     std::string_view key{};
-    Favorite* favorite = nullptr;     // of kSticky without a key; guarded by this object
+    Favorite* favorite = nullptr;     // for kSticky without a key; guarded by this pool
     const List* tried = nullptr;      // not these
-    std::string_view must_have = {};  // only servers that list this method; empty: all
+    std::string_view must_have = {};  // not empty: only servers that list this method
   };
-  // Picks a server and counts a call that begins now. Null if there is none. Picks an avoided
-  // server, or one with a trial call in flight, only if there is no other.
+  // Picks a server and counts a call that begins now. Returns null if there is no server. Picks an
+  // avoided server, or a server with a trial call in flight, only if there is no other.
   std::shared_ptr<PooledServer> pick(const Wish& wish, TimePoint now);
   // Ends the call that pick() counted. `answered`: the server answered the call, with any status.
   void release(PooledServer& server, TimePoint began, bool answered, TimePoint now);
-  // Ejects a server after a timeout. Does nothing if it answered another call since `began`.
+  // Ejects a server after a timeout. Does nothing if the server answered another call since
+  // `began`.
   void eject(PooledServer& server, const Status& failure, TimePoint began, TimePoint now);
   void avoid(PooledServer& server, const Status& failure, TimePoint until);
   enum class Says { kYes, kNo, kNothing };
@@ -76,30 +78,33 @@ class ServerPool {
   // ---- knowing
   struct Question {
     std::uint64_t number = 0;
-    bool to_send = false;  // send now; else one is in flight, and the next is sent after its answer
+    // send it now; else a request is in flight, and this one is sent after the answer
+    bool to_send = false;
   };
   // Notes that a call needs the current servers. Returns the request for whose answer the call
   // waits.
   Question want();
   // Returns the number of the last request that was answered.
   [[nodiscard]] std::uint64_t answered() const;
-  // Takes the answer to the request in flight; an error changes no server. Returns true if another
-  // request must be sent now.
+  // Takes the answer to the request in flight. After an error the known servers stay. Returns true
+  // if the caller must send another request now.
   bool answer(Result<ctrl::ServiceList> list, TimePoint now);
-  // Returns whether the list may be outdated, so that a request beside the calls is due. Limits how
-  // often.
+  // Returns whether the list may be outdated, so that it should be requested while calls go on.
+  // Limits how often that is.
   [[nodiscard]] bool due(TimePoint now) const;
-  // Returns whether the list is so old, or missing, that a call waits for an answer.
+  // Returns whether the list is missing or so old that a call must wait for a new one.
   [[nodiscard]] bool old(TimePoint now) const;
-  // Take news of the registry: a change by another agent; whether all changes up to now were
-  // reported (`complete`), which confirms the list; and a change by this agent itself.
+  // Take news of the registry. on_event(): another agent changed. on_news(): `complete` says that
+  // all changes up to now were reported, which confirms the list. note_change(): this agent itself
+  // changed.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete, TimePoint now);
   void note_change();
 
-  // Returns a random span between half of `span` and `span`.
+  // Returns a random time from half of `span` to all of it.
   Nanos jittered(Nanos span);
-  // Returns what the registry last said: "lists 2: a, b", "lists none", "did not answer: ...".
+  // Returns what the registry last said: "lists 2: a, b", "lists none", or "does not answer (...);
+  // ...".
   [[nodiscard]] std::string knowledge() const;
   [[nodiscard]] std::vector<PooledServer> view() const;
 
@@ -121,7 +126,7 @@ class ServerPool {
   std::uint64_t asked_ SLIME_GUARDED_BY(mutex_) = 0;
   std::uint64_t sent_ SLIME_GUARDED_BY(mutex_) = 0;
   std::uint64_t answered_ SLIME_GUARDED_BY(mutex_) = 0;
-  bool known_ SLIME_GUARDED_BY(mutex_) = false;  // there was an answer, if only an error
+  bool known_ SLIME_GUARDED_BY(mutex_) = false;  // an answer has come, perhaps an error
   bool changed_ SLIME_GUARDED_BY(mutex_) = false;
   TimePoint answered_at_ SLIME_GUARDED_BY(mutex_){};
   TimePoint confirmed_at_ SLIME_GUARDED_BY(mutex_){};
