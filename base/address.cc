@@ -137,7 +137,7 @@ Address SocketAddress::to_address() const {
     }
     ::inet_ntop(AF_INET6, &in.sin6_addr, text.data(), text.size());
     std::string host(text.data());
-    // A link-local address is useless without its interface.
+    // Adds the interface, without which a link-local address is useless.
     if (in.sin6_scope_id != 0) host += str("%", in.sin6_scope_id);
     return {std::move(host), ntohs(in.sin6_port)};
   }

@@ -15,13 +15,14 @@ struct Address {
   std::string host;  // a name or a numeric address, without brackets
   std::uint16_t port = 0;
 
-  // Returns kInvalidArgument with the problem and an example of a right address.
+  // Parses `text`. Errors: kInvalidArgument, whose text names the problem and shows a valid
+  // address.
   static Result<Address> parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
   bool operator==(const Address&) const = default;
 };
 
-// The address of a socket, IPv4 or IPv6. A value.
+// The address of a socket, IPv4 or IPv6. Cheap to copy.
 class SocketAddress {
  public:
   SocketAddress() = default;

@@ -39,7 +39,7 @@ class ByteReader {
  public:
   explicit ByteReader(Bytes bytes) : bytes_(bytes) {}
 
-  // Not for bool: a peer's byte may be neither 0 nor 1.
+  // Reads one value of type T. Not for bool: a peer's byte may be neither 0 nor 1.
   template <class T>
   requires(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>) T read() {
     T value{};
@@ -47,8 +47,8 @@ class ByteReader {
     if (raw.size() == sizeof(T)) std::memcpy(&value, raw.data(), sizeof(T));
     return value;
   }
-  // Returns the next `size` bytes, borrowed from the input. If there are fewer, returns nothing and
-  // sets failed().
+  // Returns the next `size` bytes, borrowed from the input. If there are fewer, returns an empty
+  // span and sets failed().
   Bytes take(std::size_t size) {
     if (failed_ || size > bytes_.size()) {
       failed_ = true;
@@ -66,7 +66,7 @@ class ByteReader {
   }
   [[nodiscard]] std::size_t remaining() const { return bytes_.size(); }
   [[nodiscard]] bool failed() const { return failed_; }
-  // Returns true if all bytes were read and none was missing.
+  // Returns whether the fields that were read make up the whole input: no byte is left or missing.
   [[nodiscard]] bool complete() const { return !failed_ && bytes_.empty(); }
 
  private:
@@ -79,14 +79,16 @@ class ByteWriter {
  public:
   explicit ByteWriter(ByteVector& out) : out_(out) {}
 
-  // Not for types with padding: their padding would send bytes of our stack.
+  // Appends one value. Not for types with padding: the padding would send bytes of this process's
+  // stack.
   template <class T>
   requires(std::has_unique_object_representations_v<T> ||
            std::is_floating_point_v<T>) void write(const T& value) {
     append(std::as_bytes(std::span(&value, 1)));
   }
   void append(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
-  // `value` must not exceed 65,535 bytes: callers check their limits before.
+  // Appends a u16 length and the text. The text must not exceed 65,535 bytes: callers check their
+  // own limits before.
   void text(std::string_view value);
 
  private:
@@ -95,7 +97,8 @@ class ByteWriter {
 
 // Returns lower-case hexadecimal digits.
 std::string to_hex(Bytes bytes);
-// Returns false if the text is not exactly 2 * out.size() hexadecimal digits.
+// Decodes hexadecimal digits into `out`. Returns false if the text is not exactly 2 * out.size()
+// digits.
 bool from_hex(std::string_view text, MutableBytes out);
 
 }  // namespace slime

@@ -7,8 +7,8 @@ namespace slime {
 
 }  // namespace slime
 
-// Aborts the process if `condition` is false, which must be a bug of Slime. Never for conditions
-// that a peer, a user or the machine can cause.
+// Aborts the process if `condition` is false. Use it only for conditions that a bug of Slime alone
+// can break, never for conditions that depend on a peer, a user or the machine.
 #define SLIME_CHECK(condition)                         \
   (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::slime::check_failed(__FILE__, __LINE__, #condition))

@@ -16,7 +16,8 @@ constexpr Nanos to_nanos(double seconds) {
   return std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(seconds));
 }
 
-// Monotonic time. Passed to constructors, never global, so that tests control it. Thread: any.
+// Source of monotonic time. Passed to constructors, never global, so that tests can replace it.
+// Thread: any.
 class Clock {
  public:
   Clock() = default;
@@ -32,8 +33,8 @@ class SteadyClock final : public Clock {
   [[nodiscard]] TimePoint now() const override;
 };
 
-// A clock that moves only when told to. Starts at one hour, so that subtracting a timeout never
-// goes below zero.
+// A clock that only advance() and advance_to() move. Starts at one hour, so that subtracting a
+// timeout never goes below zero.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override {
@@ -50,7 +51,7 @@ class ManualClock final : public Clock {
 // Returns the process's steady clock, for default arguments of constructors.
 const Clock& steady_clock();
 
-// Returns now + span, at most kNever; `now` if span <= 0.
+// Returns now + span, but at most kNever. Returns `now` if span <= 0.
 TimePoint deadline_after(TimePoint now, Nanos span);
 
 }  // namespace slime

@@ -115,7 +115,8 @@ Option Command::version_flag(const std::string& name, const std::string& text) {
 }
 
 void Command::refused_option(const std::string& name, const std::string& text) {
-  // Accepts any number of words, also none: an error about the number would show them.
+  // Accepts any number of words, also none: an error about a wrong number of words would show the
+  // words, which may be a secret.
   app_->add_option(name,
                    [name, text](const CLI::results_t&) -> bool { throw CLI::ValidationError(name, text); })
       ->expected(0, 1)

@@ -49,7 +49,7 @@ std::string read_info(int fd) {
   std::array<char, kInfoBytes> buffer;
   const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), 0);
   std::string_view text(buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
-  const std::size_t line = text.find('\n');  // the pid, for people; the program asks the lock
+  const std::size_t line = text.find('\n');  // line 1 is the pid, for people; programs ask the lock
   if (line == std::string_view::npos) return {};
   text.remove_prefix(line + 1);
   return std::string(text.substr(0, text.find('\n')));
@@ -75,8 +75,8 @@ bool read_to_end(int fd, TimePoint deadline, std::string& out) {
   }
 }
 
-// A process by its descriptor, if the kernel has pidfds: a signal then never hits a later process
-// with its number.
+// A process, held by a pidfd if the kernel has pidfds: a signal then never reaches a later process
+// with the same pid.
 class ProcessRef {
  public:
   explicit ProcessRef(pid_t pid) : pid_(pid), fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -86,8 +86,8 @@ class ProcessRef {
     if (result == 0 || errno == ESRCH) return {};
     return from_errno(str("signal to process ", pid_), errno);
   }
-  // Returns whether the process has ended, reaped or not. Returns true if the kernel has no pidfds:
-  // then only the lock tells.
+  // Returns whether the process has ended, even if it is a zombie. Always returns true if the
+  // kernel has no pidfds: then only the lock of the pid file tells.
   [[nodiscard]] bool ended() const { return !fd_.valid() || poll_for(fd_.get(), Nanos::zero()) > 0; }
 
  private:
@@ -100,7 +100,8 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// `variable`: environment variable that sets another path, for the error text.
+// Creates the directory `path` if it does not exist, and checks that only this user has access.
+// `what` and `variable`, the environment variable that sets another path, are for the error text.
 Result<std::string> own_directory(std::string_view what, std::string path, std::string_view variable) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return from_errno(str(what, " ", path, " (set ", variable, " to choose another)"), errno);
@@ -162,8 +163,8 @@ Result<std::optional<Running>> find_running(const std::string& pid_path) {
     if (errno == ENOENT) return std::optional<Running>();
     return from_errno(str("pid file ", pid_path), errno);
   }
-  // A descriptor for reading may only ask about a read lock, which conflicts with the holder's
-  // write lock.
+  // A read-only descriptor can only test for a read lock, which conflicts with the holder's write
+  // lock.
   struct flock lock = whole_file(F_RDLCK);
   if (::fcntl(fd.get(), F_GETLK, &lock) != 0) return from_errno(str("pid file ", pid_path), errno);
   if (lock.l_type == F_UNLCK) return std::optional<Running>();
@@ -204,7 +205,7 @@ void ReadyPipe::failed(const Status& status) { send(status.code(), status.text()
 
 void ReadyPipe::send(Code code, std::string_view text) {
   if (!fd_.valid()) return;
-  // The child goes on even if its parent has ended.
+  // Ignores a failed write: the child goes on even if its parent has ended.
   (void)write_all(fd_.get(), str(static_cast<char>('A' + static_cast<int>(code)), text));
   fd_.reset();
 }
@@ -289,8 +290,8 @@ Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force)
     return Status(Code::kPermissionDenied,
                   str("the process that holds ", pid_path, " is out of reach from here"));
   const ProcessRef process(pid);
-  // Check again: only now is it certain that the descriptor names the holder, not a later process
-  // with its number.
+  // Returns whether the process still holds the pid file. The first call makes sure that the pidfd
+  // names the holder, not a later process with the same pid.
   const auto still_running = [&] {
     found = find_running(pid_path);
     return found && *found && (*found)->pid == pid;

@@ -35,8 +35,8 @@ Result<std::string> runtime_dir();
 
 // Returns the folder for state that must survive a restart: $SLIME_STATE_DIR, else
 // $SLIME_RUNTIME_DIR (one folder for everything), else systemd's $STATE_DIRECTORY, else
-// $XDG_STATE_HOME/slime, else ~/.local/state/slime. Creates it with mode 0700 if it does not exist.
-// Errors as above.
+// $XDG_STATE_HOME/slime, else ~/.local/state/slime. Creates the folder with mode 0700 if it does
+// not exist. Errors: as runtime_dir().
 Result<std::string> state_dir();
 
 // Closes every descriptor above 2, so that a background process does not keep a pipe of its starter
@@ -48,16 +48,17 @@ struct Running {
   pid_t pid = 0;
   std::string info;  // the text given to acquire()
 };
-// Returns the process that holds the file; nothing if there is none, whatever the file contains.
-// The kernel names the holder of the lock, so neither a crash nor a reused pid can mislead. Not for
-// the calling process's own file.
+// Returns the process that holds the lock of the pid file; nullopt if no process does, even if the
+// file names one. The kernel names the holder, so neither a crash nor a reused pid can mislead. Not
+// for a file that the calling process holds.
 Result<std::optional<Running>> find_running(const std::string& pid_path);
 
 // A pid file, locked and present for the lifetime of this object. The lock belongs to the process:
-// do not open the file elsewhere in it, and do not fork while holding it.
+// while the object exists, the process must not open the file elsewhere, and must not fork.
 class PidFile {
  public:
-  // Returns kAlreadyExists if another process holds the file.
+  // Creates and locks the file, and writes the pid and `info` into it. Returns kAlreadyExists if
+  // another process holds the file.
   static Result<PidFile> acquire(std::string path, std::string_view info);
   PidFile(PidFile&& other) noexcept = default;
   PidFile& operator=(PidFile&&) = delete;
@@ -82,7 +83,8 @@ class ReadyPipe {
 };
 
 struct StartOptions {
-  // absolute; stderr and the log (base/log.h) of the background process are appended to it
+  // absolute path; stderr and the log (base/log.h) of the background process are appended to this
+  // file
   std::string log_path;
   Nanos wait = std::chrono::seconds(8);
 };

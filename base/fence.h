@@ -13,8 +13,8 @@
 namespace slime {
 
 // Orders all loads and stores before the fence before all loads and stores after it. The thread
-// sanitizer does not model fences: with it, accesses on both sides must be sequentially consistent
-// themselves.
+// sanitizer does not model fences: under it the accesses on both sides must themselves be
+// sequentially consistent.
 inline void full_fence() {
 #if !SLIME_THREAD_SANITIZER
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -6,12 +6,12 @@ namespace slime {
 
 constinit std::atomic<std::uint64_t> detail::forks{0};
 
-// All ForkMutexes, newest first, and the newest that the current fork() holds.
+// List of all ForkMutexes, newest first, and the newest one that the current fork() holds.
 struct HeldInFork {
   static constinit inline std::atomic<ForkMutex*> all{nullptr};
   static constinit inline ForkMutex* held = nullptr;  // guarded by the mutexes
 
-  // Locks as many mutexes as there are, which clang cannot follow; after() unlocks them.
+  // Locks all ForkMutexes; after() unlocks them. clang cannot follow a varying number of locks.
   static void before() SLIME_NO_THREAD_SAFETY_ANALYSIS {
     ForkMutex* const newest = all.load(std::memory_order_acquire);
     for (ForkMutex* mutex = newest; mutex != nullptr; mutex = mutex->next_) mutex->lock();

@@ -10,11 +10,13 @@ namespace detail {
 extern std::atomic<std::uint64_t> forks;
 }  // namespace detail
 
-// Returns the number of fork()s between the started process and this one. Costs one load.
+// Returns how many forks lie between the program's first process and this one: 0 in the first
+// process, 1 in its child. Costs one load.
 inline std::uint64_t fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
 
-// Holds a process-wide object that is guarded by locks. A child of fork() gets a new T, since a
-// thread of the parent may have held the locks of the old one. No T is ever destroyed. Thread: any.
+// Holds a process-wide object that is guarded by locks. In a child of fork() get() makes a new T,
+// since a thread of the parent may have held the locks of the old one. No T is ever destroyed.
+// Thread: any.
 template <class T>
 class PerProcess {
  public:

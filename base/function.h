@@ -40,15 +40,16 @@ class UniqueFunction<R(Args...)> {
   ~UniqueFunction() { reset(); }
 
   explicit operator bool() const { return calls_ != nullptr; }
-  // Must not be empty. An argument passed by value is moved once, into the callable's own
-  // parameter.
+  // Calls the callable; the function must not be empty. An argument passed by value is moved once,
+  // into the callable's own parameter.
   template <class... Given>
   requires std::is_invocable_v<R (*)(Args...), Given...> R operator()(Given&&... args) {
     return calls_->invoke(storage_, static_cast<Passed<Args, Given>>(std::forward<Given>(args))...);
   }
 
  private:
-  // Moves an argument of type Arg; converts any other argument to Arg first.
+  // Type as which an argument is passed on: Arg&& for an rvalue of type Arg; else Arg, to which the
+  // argument is converted first.
   template <class Arg, class Given>
   using Passed = std::conditional_t<std::is_same_v<Given&&, Arg&&>, Arg&&, Arg>;
   struct Calls {

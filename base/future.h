@@ -14,14 +14,14 @@
 
 namespace slime {
 
-// Makes progress in a waiting thread, as a Loop does.
+// Makes progress in a thread that waits for a future, for example by driving a Loop.
 class Driver {
  public:
   Driver() = default;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
-  // Returns when done() is true or the deadline has passed. `sleep` returns at the same times
+  // Returns when done() is true or the deadline has passed. Calling `sleep` waits for the same
   // without making progress: for drivers that have a thread of their own. Thread: any, several at
   // once; not from a loop callback.
   virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
@@ -29,20 +29,20 @@ class Driver {
 
 namespace detail {
 
-// State shared by a Promise and its Futures. Completed exactly once.
+// State that a Promise and its Futures share. Completed exactly once.
 template <class T>
 class FutureState {
  public:
   explicit FutureState(std::shared_ptr<Driver> driver) : driver_(std::move(driver)) {}
 
-  // Returns false if it was completed before; `result` is dropped then.
+  // Completes the state. Returns false, and drops `result`, if the state was completed before.
   bool complete(Result<T> result) {
     return settle([&] {
       mutex_.assert_held();  // by settle()
       result_.emplace(std::move(result));
     });
   }
-  // Completes now; `make` makes the outcome in the thread that takes it.
+  // Completes the state now. `make` makes the outcome later, in the thread that takes the outcome.
   bool complete_with(UniqueFunction<Result<T>()> make) {
     return settle([&] {
       mutex_.assert_held();  // by settle()
@@ -96,11 +96,13 @@ class FutureState {
   }
   void set_cancel(Task cancel) {
     const MutexLock lock(mutex_);
-    if (!settled_) std::swap(cancel_, cancel);  // the other of the two is destroyed after the lock
+    // `cancel` then holds the other function, destroyed after the lock is released
+    if (!settled_) std::swap(cancel_, cancel);
   }
   void cancel() {
     Task cancel;
-    std::optional<Result<T>> untaken;  // destroyed after the lock, which returns their message
+    // destroyed after the lock is released: it returns its message then
+    std::optional<Result<T>> untaken;
     UniqueFunction<Result<T>()> unmade;
     {
       const MutexLock lock(mutex_);
@@ -116,17 +118,18 @@ class FutureState {
     }
     if (cancel) cancel();
   }
-  // Makes cancel() destroy an untaken outcome, which gives its message back. Call before sharing
-  // the state.
+  // Makes cancel() destroy an outcome that was not taken; the destroyed outcome returns its
+  // message. Call before sharing the state.
   void give_back_untaken() { gives_back_ = true; }
 
  private:
   template <class F>
   bool settle(F store) {
     std::vector<Task> callbacks;
-    std::optional<Result<T>> untaken;  // if it was cancelled before: destroyed after the lock
+    // outcome of a cancelled future, destroyed after the lock is released
+    std::optional<Result<T>> untaken;
     UniqueFunction<Result<T>()> unmade;
-    Task cancel;  // destroyed here, outside the lock: it may own the receiver of this outcome
+    Task cancel;  // destroyed after the lock is released: it may own what receives the outcome
     {
       const MutexLock lock(mutex_);
       if (settled_) return false;
@@ -149,7 +152,7 @@ class FutureState {
   mutable Mutex mutex_;
   CondVar changed_;
   std::optional<Result<T>> result_ SLIME_GUARDED_BY(mutex_);
-  // if set: makes the result when it is taken
+  // if set, makes the outcome when it is taken
   UniqueFunction<Result<T>()> make_ SLIME_GUARDED_BY(mutex_);
   std::vector<Task> callbacks_ SLIME_GUARDED_BY(mutex_);
   Task cancel_ SLIME_GUARDED_BY(mutex_);
@@ -159,7 +162,7 @@ class FutureState {
   bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
-// Shared by all copies of a future; cancels when the last copy is dropped.
+// Owned by all copies of a future together: cancels the future when the last copy is dropped.
 template <class T>
 class CancelsWhenDropped {
  public:
@@ -208,7 +211,7 @@ class [[nodiscard]] Future {
   bool wait_done(Nanos timeout) const { return state_ && state_->wait_done(timeout); }
   [[nodiscard]] bool done() const { return state_ && state_->done(); }
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
-  // Returns the driver of a waiting thread, for a future derived from this one. May be null.
+  // Returns the driver for threads that wait for a future derived from this one. May be null.
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
   // Asks the operation to end early. The future still completes: with kCancelled, or with an
   // earlier outcome. A received message that was not taken returns to its queue, and the outcome is
@@ -216,14 +219,15 @@ class [[nodiscard]] Future {
   void cancel() {
     if (state_) state_->cancel();
   }
-  // Calls `task` when there is an outcome: at once if there is one, else on the completing thread
-  // (the loop: be short, never wait there). Does not take the outcome.
+  // Calls `task` as soon as the future is done: now if it is done already, else on the completing
+  // thread (the loop: be short, never wait there). Does not take the outcome.
   void on_done(Task task) const {
     SLIME_CHECK(state_ != nullptr);
     state_->on_done(std::move(task));
   }
-  // Takes the outcome and calls fn(Result<T>): at once if there is one, else on the completing
-  // thread (the loop: be short, never wait there). Empties this future.
+  // Takes the outcome and calls fn(Result<T>) as soon as the future is done: now if it is done
+  // already, else on the completing thread (the loop: be short, never wait there). Empties this
+  // future.
   template <class F>
   void then(F fn) && {
     SLIME_CHECK(state_ != nullptr);
@@ -251,8 +255,8 @@ class [[nodiscard]] Future {
   std::shared_ptr<detail::FutureState<T>> state_;
 };
 
-// Completes a Future. If it is dropped without completing, the future completes with kInternal, so
-// that no thread waits for ever because of a bug.
+// Completes a Future. A Promise that is dropped without completing completes its Future with
+// kInternal, so that no thread waits for ever because of a bug.
 template <class T>
 class Promise {
  public:
@@ -265,21 +269,21 @@ class Promise {
   }
 
   Future<T> future() const { return Future<T>(state_); }
-  // Returns a future whose untaken outcome is not lost: cancel(), or dropping the last copy (which
-  // cancels), destroys the outcome. The destroyed outcome (a Delivery, or the function given to
-  // complete_with()) returns its message. Call once, instead of future().
+  // Returns a future that does not lose a received message. cancel(), or dropping the last copy
+  // (which cancels), destroys an outcome that was not taken. The destroyed outcome (a Delivery, or
+  // the function given to complete_with()) returns its message. Call once, instead of future().
   Future<T> owning_future() const {
     state_->give_back_untaken();
     const auto owner = std::make_shared<detail::CancelsWhenDropped<T>>(state_);
     return Future<T>(std::shared_ptr<detail::FutureState<T>>(owner, owner->state()));
   }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
-  // Completes with the value of `make`, which runs in the thread that takes the outcome: for work
-  // such as decoding that the completing thread (the loop) should not do.
+  // Completes the future with the value of `make`, which runs in the thread that takes the outcome:
+  // for work such as decoding that the completing thread (the loop) should not do.
   bool complete_with(UniqueFunction<Result<T>()> make) { return state_->complete_with(std::move(make)); }
-  // Sets the function that Future::cancel() calls: at most once, on the cancelling thread. It is
-  // never called after completion has returned, but may run during completion, on another thread.
-  // Completion drops it.
+  // Sets the function that Future::cancel() calls: at most once, on the cancelling thread. The
+  // function is never called after completion has returned, but may run during completion, on
+  // another thread. Completion drops the function.
   void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }
 
  private:

@@ -26,8 +26,8 @@ struct InstanceId {
   auto operator<=>(const InstanceId&) const = default;
 };
 
-// Names one use of a reused slot. A handle of an earlier use never matches, so stale ids from peers
-// are dropped.
+// Names one use of a slot in a SlotMap. Slots are used again, but a handle of an earlier use never
+// matches, so stale handles from peers are detected.
 struct Handle {
   std::uint32_t index = 0;
   std::uint32_t generation = 0;  // 0 is never used
@@ -45,7 +45,8 @@ class SlotMap {
  public:
   explicit SlotMap(std::size_t limit) : limit_(limit) {}
 
-  // Makes a value. Returns its handle and address; a null address if the table is full.
+  // Stores a value made from `args`. Returns its handle and address; a null address if the table is
+  // full.
   template <class... Args>
   std::pair<Handle, T*> emplace(Args&&... args) {
     std::uint32_t index;
@@ -63,13 +64,13 @@ class SlotMap {
     ++size_;
     return {Handle{index, slot.generation}, &*slot.value};
   }
-  // Returns the handle of the stored value; nothing if the table is full.
+  // Stores `value` and returns its handle; nullopt if the table is full.
   template <class Value>
   std::optional<Handle> insert(Value&& value) {
     const auto [handle, stored] = emplace(std::forward<Value>(value));
     return stored != nullptr ? std::optional(handle) : std::nullopt;
   }
-  // Returns null if the handle is not in use.
+  // Returns the value; null if the handle is not in use.
   T* find(Handle handle) {
     if (handle.index >= slots_.size()) return nullptr;
     Slot& slot = slots_[handle.index];
@@ -82,12 +83,13 @@ class SlotMap {
     return handle.index < slots_.size() &&
            static_cast<std::int32_t>(slots_[handle.index].generation - handle.generation) >= 0;
   }
-  // Returns the handle of the value at `index` now, for messages that carry only part of a handle.
+  // Returns the handle of the value that is at `index` now; nullopt if there is no value. For
+  // messages that carry only a part of a handle.
   [[nodiscard]] std::optional<Handle> handle_at(std::uint32_t index) const {
     if (index >= slots_.size() || !slots_[index].value) return std::nullopt;
     return Handle{index, slots_[index].generation};
   }
-  // Removes and returns the value; nothing for a stale handle.
+  // Removes and returns the value; nullopt for a stale handle.
   std::optional<T> take(Handle handle) {
     if (find(handle) == nullptr) return std::nullopt;
     Slot& slot = slots_[handle.index];
@@ -107,7 +109,7 @@ class SlotMap {
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  // Calls fn(Handle, T&) for each value. `fn` must not insert or take.
+  // Calls fn(Handle, T&) for each value. `fn` must not add or take values.
   template <class F>
   void for_each(F&& fn) {
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {

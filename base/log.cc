@@ -33,7 +33,8 @@ Sink& sink() {
 }
 [[maybe_unused]] const Sink& made_before_any_fork = sink();
 
-// Sets the pattern of a line before its text; with `json` the text closes the object.
+// Sets the pattern of a line: time, level, and the text for %v. With `json` the pattern opens and
+// closes the object, and the text has its other members.
 void set_pattern(spdlog::logger& logger, bool json) {
   logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
                           : "%Y-%m-%dT%H:%M:%S.%e %L %v");
@@ -44,8 +45,8 @@ std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr target, bool json) 
   set_pattern(*logger, json);
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
-  // spdlog's default error handler writes to stderr once a second, which reports a full disk, and
-  // never throws.
+  // Keeps spdlog's default error handler, which never throws: it writes to stderr at most once a
+  // second, for example that the disk is full.
   return logger;
 }
 

@@ -10,21 +10,22 @@ namespace slime {
 
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 };
 
-// Writes one line to stderr, or to the file given to log_to_file(). Only programs and the
-// connection states of agents log; libraries return a Status instead. A full disk drops lines and
-// never stops the process. Prints control characters as \xNN and cuts long lines. Thread: any.
+// Writes one line to stderr, or to the file given to log_to_file(). Only programs and agents log;
+// other code returns a Status instead. A full disk drops lines and never stops the process. Prints
+// control characters as \xNN and cuts long lines. Thread: any.
 void log(LogLevel level, std::string_view component, std::string_view text);
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 
 // `name`: "debug", "info", "warning", "error" or "off".
 Status set_log_level(std::string_view name);
-// Appends to `path` from now on; rotates at 16 MiB and keeps 3 old files.
+// Appends log lines to the file `path` from now on. Rotates the file at 16 MiB, and keeps 3 old
+// files.
 Status log_to_file(const std::string& path);
 
 }  // namespace slime
 
-// Builds the text only if the level is enabled.
+// Logs a line. Builds its text only if the level is enabled.
 #define SLIME_LOG(level, component, ...)                                                        \
   do {                                                                                          \
     if (::slime::log_enabled(level)) ::slime::log(level, component, ::slime::str(__VA_ARGS__)); \

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
-// Say what a lock guards. With clang's -Wthread-safety an access without the lock does not compile;
-// other compilers ignore the macros.
+// Macros that state which lock guards which data. With clang's -Wthread-safety an access without
+// the lock does not compile; other compilers ignore the macros.
 #if defined(__clang__)
 #define SLIME_THREAD_SAFETY(attribute) __attribute__((attribute))
 #else
@@ -23,14 +23,14 @@
 #define SLIME_ACQUIRE(...) SLIME_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define SLIME_TRY_ACQUIRE(...) SLIME_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 #define SLIME_RELEASE(...) SLIME_THREAD_SAFETY(release_capability(__VA_ARGS__))
-// On a function: after the call clang takes the mutexes for held.
+// On a function: after the call clang assumes that the mutexes are held.
 #define SLIME_ASSERT_HELD(...) SLIME_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 // On a function that clang cannot follow; a comment says why.
 #define SLIME_NO_THREAD_SAFETY_ANALYSIS SLIME_THREAD_SAFETY(no_thread_safety_analysis)
 
 namespace slime {
 
-// std::mutex with the annotations, which libstdc++ does not have. Costs nothing more.
+// std::mutex with the annotations that libstdc++'s std::mutex lacks. No extra cost.
 class SLIME_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -39,8 +39,8 @@ class SLIME_CAPABILITY("mutex") Mutex {
   void lock() SLIME_ACQUIRE() { mutex_.lock(); }
   [[nodiscard]] bool try_lock() SLIME_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() SLIME_RELEASE() { mutex_.unlock(); }
-  // Tells clang that this thread holds the mutex, and does nothing: for a lambda that its maker
-  // passes, under the lock, to code that does not know the mutex.
+  // Tells clang that this thread holds the mutex, and does nothing at run time. For a lambda that
+  // is called under the lock by code that does not know the mutex.
   void assert_held() const SLIME_ASSERT_HELD(this) {}
 
  private:

@@ -29,8 +29,8 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_al
               "they are read by a signal handler");
 std::array<Handled, NSIG> g_handled;
 
-// Makes system calls only: the interrupted thread may be in the middle of anything. A child of
-// fork() inherits the descriptor, but must not write to it.
+// Signal handler. Makes system calls only, since the interrupted thread may hold any lock. In a
+// child of fork(), which inherits the descriptor, it writes nothing.
 void handler(int number) {
   const int saved = errno;
   const Handled& handled = g_handled[static_cast<std::size_t>(number)];
@@ -53,7 +53,7 @@ void serve(int event, void (*task)()) {
   }
 }
 
-// Blocks all signals in the thread, so that it handles none.
+// Starts a thread that runs serve(event, task), with all signals blocked, so that it handles none.
 Status start_thread(int event, void (*task)()) {
   sigset_t all;
   sigset_t before;

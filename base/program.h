@@ -18,7 +18,7 @@ inline constexpr const char* kFooter =
     "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not running.\n"
     "Pid files and logs are in $SLIME_RUNTIME_DIR, else $XDG_RUNTIME_DIR/slime, else /tmp/slime-<uid>.";
 
-// Prints a line to stdout; prints text (not JSON) to stderr if `exit_status` is not kExitOk.
+// Prints a line to stdout; but to stderr if it is text (not JSON) and `exit_status` is not kExitOk.
 void print_outcome(bool as_json, int exit_status, std::string_view line);
 
 // Prints the outcome as text or as one JSON object, and returns `exit_status`. JSON replaces

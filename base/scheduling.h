@@ -3,7 +3,7 @@
 namespace slime {
 
 // Lowers this thread's priority to nice 10, for work that must not slow down other work. Needs no
-// rights; undoing it does.
+// rights; raising the priority again does.
 void run_in_background();
 
 }  // namespace slime

@@ -24,7 +24,8 @@ class Secret {
     random_bytes(out.bytes_);
     return out;
   }
-  // Returns nothing if the text is not exactly `bytes` bytes in hexadecimal.
+  // Decodes a secret of `bytes` bytes; nullopt if the text is not exactly so many bytes in
+  // hexadecimal.
   static std::optional<Secret> from_hex(std::string_view text, std::size_t bytes) {
     Secret out;
     out.bytes_.resize(bytes);

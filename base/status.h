@@ -7,7 +7,8 @@
 
 namespace slime {
 
-// Tells the caller what to do next. The numbers are part of the wire format: append only.
+// The kind of a failure; each kind tells the caller what to do next. The numbers are part of the
+// wire format: append only.
 enum class Code : std::uint8_t {
   kOk = 0,
   kInvalidArgument = 1,    // fix the call
@@ -30,8 +31,8 @@ inline constexpr std::uint8_t kCodeCount = 14;
 // these names.
 std::string_view code_name(Code code);
 
-// Maps a peer's number to a code. Unknown numbers, and kOk, become kInternal: an error stays an
-// error.
+// Converts a number that a peer sent to a code. Unknown numbers, and the number of kOk, become
+// kInternal: an error stays an error.
 Code error_code_from_wire(std::uint8_t value);
 
 // The outcome of an operation: OK, or a code with a text for people. One pointer; null is OK, so
@@ -60,12 +61,12 @@ class [[nodiscard]] Status {
   [[nodiscard]] bool wait_timeout() const { return rep_ && rep_->wait_timeout; }
   static Status wait_timed_out();
 
-  // Returns this status with the flag set. OK stays OK.
+  // Returns this status with maybe_executed() set to `value`. OK stays OK.
   [[nodiscard]] Status with_maybe_executed(bool value) &&;
   // Returns this status with "context: " before its text. OK stays OK.
   [[nodiscard]] Status with_context(std::string_view context) &&;
 
-  // Returns "unavailable: worker:0 closed the connection", or "ok".
+  // Returns code and text, such as "unavailable: worker:0 closed the connection"; "ok" for OK.
   [[nodiscard]] std::string to_string() const;
 
   // Marks a failure as ignored on purpose: the caller cannot act on it any more.
@@ -89,13 +90,14 @@ namespace detail {
 
 }  // namespace detail
 
-// Maps errno: kUnavailable for connection errors, kResourceExhausted for limits, kNotFound,
-// kPermissionDenied, ...; kInternal if no code fits. The text is "<what>: <strerror>".
+// Makes a Status from an errno value: kUnavailable for connection errors, kResourceExhausted for
+// limits, kNotFound, kPermissionDenied, ...; kInternal if no code fits. The text is "<what>:
+// <strerror>".
 Status from_errno(std::string_view what, int error_number);
 
 }  // namespace slime
 
-// Returns the status of `expr` from the enclosing function unless it is OK.
+// Evaluates `expr`, a Status; unless it is OK, returns it from the enclosing function.
 #define SLIME_TRY(expr)                                                        \
   do {                                                                         \
     if (::slime::Status slime_try_status_ = (expr); !slime_try_status_.ok()) { \

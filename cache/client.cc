@@ -22,7 +22,7 @@ namespace {
 using Direction = Transfer::Direction;
 using Indices = std::vector<std::size_t>;
 
-// Returns whether a retry cannot execute anything twice.
+// Returns whether a retry after this failure cannot execute anything twice.
 bool again(const Status& status) {
   return status.code() == Code::kAborted || (status.code() == Code::kUnavailable && !status.maybe_executed());
 }
@@ -31,7 +31,7 @@ Status bad_reply(std::string_view method) {
   return Status(Code::kCorrupt, str("the cache answered ", method, " with something else than was asked"));
 }
 
-// Appends the key to the text of kNotFound, if space and key are UTF-8.
+// Returns `status`; a kNotFound gets the key appended to its text, if space and key are UTF-8.
 Status with_key(Status status, std::string_view space, std::string_view key) {
   constexpr std::size_t kShown = 80;
   if (status.code() != Code::kNotFound || !is_utf8(space) || !is_utf8(key)) return status;
@@ -51,7 +51,7 @@ Target::Target(const MemoryRegion& in, std::uint64_t offset, std::uint64_t lengt
 
 class CacheClient::Impl {
  public:
-  // Returns the target of the object with this index, once its length is known.
+  // Returns the target for the object of keys[index], once the length of the object is known.
   using Sink = UniqueFunction<Result<Target>(std::size_t index, std::uint64_t length)>;
 
   Impl(PeerAgent& agent, std::string_view server, const CacheClientOptions& options)
@@ -78,7 +78,8 @@ class CacheClient::Impl {
   }
 
   std::vector<Status> put(std::string_view space, std::span<const PutItem> items, const PutOptions& options);
-  // Returns the outcome for each key, and the lengths in `lengths`.
+  // Reads the objects. Returns the outcome for each key, and sets `lengths` to the objects'
+  // lengths.
   std::vector<Status> get(std::string_view space, std::span<const std::string_view> keys, Sink& sink,
                           std::vector<std::uint64_t>& lengths);
   // For get_many().
@@ -106,10 +107,10 @@ class CacheClient::Impl {
     if (!ids.empty()) std::ignore = peer_.call<wire::Outcomes>(wire::kService, method, ids);
   }
 
-  // Returns the arena for this direction. Call before asking for a place in it. Otherwise a place
-  // that a new connection granted could be used with the rights of an old one, which the transport
-  // refuses; or a place that an old connection granted, and a restarted server has forgotten, with
-  // the rights of a new one, which would overwrite other objects.
+  // Returns the arena's region for this direction. Call before asking the server for a place in the
+  // arena. A region that is older than the place can only be refused by the transport. A region
+  // newer than the place would let this client overwrite other objects, if a restarted server has
+  // forgotten the place.
   Result<RemoteRegion> arena(Direction direction);
   void forget_arenas();
 
@@ -186,7 +187,8 @@ void CacheClient::Impl::put_pass(std::string_view space, std::span<const PutItem
     for (const std::size_t i : todo) out[i] = Status(arena.error()).with_maybe_executed(false);
     return;
   }
-  // The group holds all its reservations at once, so it is limited to a small part of the cache.
+  // A group holds all its reservations at once, so its size is limited to a small part of the
+  // cache.
   const std::uint64_t most = std::min(limits::kBatchBytes, arena->length_bytes() / 4);
   while (!todo.empty()) {
     std::size_t count = 0;
@@ -299,8 +301,8 @@ void CacheClient::Impl::get_pass(std::string_view space, std::span<const std::st
     for (const std::size_t i : todo) out[i] = arena.error();
     return;
   }
-  // Looks up only as many objects at a time as can be read within their leases. Their sizes become
-  // known on the way.
+  // Looks up only as many objects at a time as can be read within their leases. The sizes of the
+  // objects read so far determine the next number.
   std::size_t count = limits::kFirstLookup;
   while (!todo.empty()) {
     count = std::min(count, todo.size());

@@ -26,9 +26,9 @@ namespace slime::cache {
 struct CacheClientOptions {
   // Timeout of each step of a call: one request, or one piece of data.
   Nanos timeout = slime::limits::kOperationDeadline;
-  // Buffers of registered memory, allocated as needed, for objects in memory that is not
-  // registered. kInvalidArgument for less than one buffer of 4 KiB. The size of a buffer also
-  // bounds one one-sided operation.
+  // Number and size of the buffers of registered memory through which objects pass whose own memory
+  // is not registered. Allocated as needed. kInvalidArgument for less than one buffer of 4 KiB. The
+  // size also bounds each one-sided operation.
   std::size_t staging_buffers = limits::kStagingBuffers;
   std::size_t staging_buffer_bytes = limits::kStagingBufferBytes;
   [[nodiscard]] Status validate() const;
@@ -55,7 +55,7 @@ struct Target {
 
 struct PutOptions {
   Nanos ttl = Nanos::zero();  // zero: until evicted
-  bool replace = false;       // of an existing object; otherwise put returns kAlreadyExists
+  bool replace = false;       // replace an existing object, instead of returning kAlreadyExists
 };
 
 struct PutItem {
@@ -85,28 +85,29 @@ class CacheClient {
   // options outside their limits, or an empty `server`.
   static Result<CacheClient> create(PeerAgent& agent, std::string_view server,
                                     CacheClientOptions options = {});
-  // Waits for the running asynchronous call; those that wait end with kCancelled. No other call may
-  // be in progress. A callback of a future of this client may destroy the client.
+  // Waits for the running asynchronous call; asynchronous calls that have not begun end with
+  // kCancelled. No other call may be in progress. A callback of a future of this client may destroy
+  // the client.
   ~CacheClient();
   CacheClient(CacheClient&&) noexcept;
   CacheClient& operator=(CacheClient&&) noexcept;
 
   Status put(std::string_view space, std::string_view key, Source source, PutOptions options = {});
-  // Returns the length of the object, which may be less than the target's; kInvalidArgument if it
-  // is more.
+  // Copies the object's bytes into `target`. Returns the length of the object, which may be less
+  // than the target's; kInvalidArgument if it is more.
   Result<std::uint64_t> get(std::string_view space, std::string_view key, Target target);
   Result<ByteVector> get(std::string_view space, std::string_view key);
 
-  // Like put() and get(), but run on a thread of the client, one after the other. Copy the keys.
-  // The bytes of `source` and `target` must stay valid until the future is done; cancel() has no
-  // effect. kResourceExhausted: too many calls wait already, or there is no thread.
+  // Like put() and get(), but run on a thread of the client, one after the other. The keys are
+  // copied. The bytes of `source` and `target` must stay valid until the future is done; cancel()
+  // has no effect. kResourceExhausted: too many calls wait already, or no thread can be started.
   Future<None> put_async(std::string_view space, std::string_view key, Source source,
                          PutOptions options = {});
   Future<std::uint64_t> get_async(std::string_view space, std::string_view key, Target target);
   Future<ByteVector> get_async(std::string_view space, std::string_view key);
 
-  // For many objects, with few calls and few one-sided operations. Return one outcome for each
-  // item, in order.
+  // Put and get many objects, with few calls and few one-sided operations. Return one outcome for
+  // each item, in order.
   std::vector<Status> put_many(std::string_view space, std::span<const PutItem> items,
                                PutOptions options = {});
   std::vector<Result<std::uint64_t>> get_many(std::string_view space, std::span<const GetItem> items);

@@ -63,7 +63,8 @@ int fail(const Flags& flags, const Status& status) {
   return daemon::fail<Json>(flags.json, "slime-cache", status);
 }
 
-// Makes a file name: a name and a scope may hold any bytes, a file name may not.
+// Returns the path of a file of this cache. Replaces bytes that a file name should not have: name
+// and scope may hold any bytes.
 std::string instance_path(const Flags& flags, const std::string& dir, const char* suffix) {
   std::string file = flags.scope + "-" + flags.name;
   for (char& c : file) {
@@ -109,8 +110,8 @@ CacheServerOptions server_options(const Flags& flags) {
           .verify_on_seal = flags.verify_on_seal};
 }
 
-// Starts agent and cache, gives `started` the address or the error, and runs until SIGTERM or
-// SIGINT.
+// Starts the agent and the cache, calls `started` with the address or the error, and runs until
+// SIGTERM or SIGINT.
 int serve(const Flags& flags, const std::string& dir,
           const std::function<void(Result<std::string>)>& started) {
   daemon::block_stop_signals();

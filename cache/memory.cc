@@ -21,21 +21,21 @@ std::uint64_t mem_available() {
   return kUnknown;
 }
 
-// Reads a number; kUnknown for "max" and for a missing file.
+// Reads a number from a file. Returns kUnknown if the file contains "max" or does not exist.
 std::uint64_t read_number(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   return file >> value ? value : kUnknown;
 }
 
-// Returns the bytes that this process's control group (version 2) has left.
+// Returns how many bytes this process's control group (version 2) may still allocate.
 std::uint64_t cgroup_available() {
   std::ifstream file("/proc/self/cgroup");
   std::string path;
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("0::", 0) == 0) path = line.substr(3);
   }
-  // In a container the group is often the root of the mount, whatever the path says.
+  // In a container the group is often the root of the mount, although the path names another group.
   for (const std::string& group : {"/sys/fs/cgroup" + path, std::string("/sys/fs/cgroup")}) {
     const std::uint64_t most = read_number(group + "/memory.max");
     const std::uint64_t now = read_number(group + "/memory.current");

@@ -1,8 +1,8 @@
 #pragma once
 
-// The bodies of the service "cache", for server.cc and client.cc only. msgpack arrays; a field may
-// only be added at the end, with a default for peers that do not send it yet. README.md describes
-// the methods.
+// Requests and replies of the service "cache", for server.cc and client.cc only. They are msgpack
+// arrays; a field may only be added at the end, with a default for peers that do not send it yet.
+// README.md describes the methods.
 
 #include <algorithm>
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Outcome {
   }
 };
 
-// Extents as bytes: offset and length of each as little-endian 64-bit numbers.
+// Encodes extents: offset and length of each as little-endian 64-bit numbers.
 inline ByteVector pack_extents(const std::vector<Extent>& extents) {
   ByteVector out;
   out.reserve(extents.size() * sizeof(Extent));
@@ -47,8 +47,8 @@ inline ByteVector pack_extents(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) writer.write(extent);
   return out;
 }
-// Reads the extents of an object of `length` bytes in an arena of `arena_bytes`. Returns nothing if
-// the bytes are not valid extents.
+// Decodes the extents of an object of `length` bytes in an arena of `arena_bytes`. Returns nullopt
+// if the bytes are not valid extents.
 inline std::optional<std::vector<Extent>> unpack_extents(Bytes bytes, std::uint64_t length,
                                                          std::uint64_t arena_bytes) {
   std::vector<Extent> out(bytes.size() / sizeof(Extent));
@@ -100,21 +100,22 @@ struct Found {
   std::uint64_t length = 0;
   std::uint64_t checksum = 0;
   bool pinned = false;
-  std::uint64_t lease = 0;  // of a lookup only, like extents and ttl_ns
+  std::uint64_t lease = 0;  // set by lookup only, as are extents and ttl_ns
   ByteVector extents;
-  std::uint64_t ttl_ns = 0;  // of the lease; 0 from an older server: see LookupReply::ttl_ns
+  // duration of the lease; 0 from an older server: see LookupReply::ttl_ns
+  std::uint64_t ttl_ns = 0;
   MSGPACK_DEFINE(outcome, version, length, checksum, pinned, lease, extents, ttl_ns)
 };
 struct LookupReply {
-  std::uint64_t ttl_ns = 0;  // the shortest of these leases, for older clients
+  std::uint64_t ttl_ns = 0;  // shortest ttl_ns of `items`, for older clients
   std::vector<Found> items;
   MSGPACK_DEFINE(ttl_ns, items)
 };
 
 // Returns whether the lease of `found` is still valid when the time `took` has passed since the
-// request left. The lease began later than that, so the check is safe. Subtracts a hundredth of the
-// lease for clocks of different speed. `shortest_ns`: LookupReply::ttl_ns, used if `found` has
-// none.
+// request left. The server began the lease after the request left, so the check is safe. Subtracts
+// a hundredth of the lease for clocks of different speed. `shortest_ns`: LookupReply::ttl_ns, used
+// if `found` has no ttl_ns.
 inline bool lease_holds(const Found& found, std::uint64_t shortest_ns, Nanos took) {
   const std::uint64_t told = found.ttl_ns != 0 ? found.ttl_ns : shortest_ns;
   const Nanos ttl(static_cast<std::int64_t>(std::min<std::uint64_t>(told, INT64_MAX)));
@@ -125,8 +126,8 @@ using Outcomes = std::vector<Outcome>;
 using Keys = std::vector<std::string>;
 using Ids = std::vector<std::uint64_t>;
 
-// The answer of `stats`: maps, since people and other languages read it; a reader skips unknown
-// names.
+// The answer of the method `stats`, as maps from names to numbers, since people and other languages
+// read it. A reader skips unknown names.
 struct Stats {
   using Fields = std::map<std::string, std::uint64_t>;
   Fields totals;

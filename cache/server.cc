@@ -98,9 +98,10 @@ CacheServer::~CacheServer() { close().ignore(); }
 Result<std::unique_ptr<CacheServer>> CacheServer::start(PeerAgent& agent, const CacheServerOptions& options,
                                                         const Clock& clock) {
   SLIME_TRY(store_options(options).validate());
-  // The kernel does not count huge pages as available memory; their pool refuses by itself.
+  // Does not check the pool of huge pages: the kernel does not count it as available memory, and
+  // allocate() fails if it is too small.
   if (options.pages == Pages::kDefault) SLIME_TRY(check_memory(options.memory_bytes));
-  // Allocated before anything that grows with its size.
+  // Allocates the arena first: if it does not fit, nothing that grows with its size is allocated.
   auto arena = agent.allocate(options.memory_bytes, Rights::kLocal, MemoryKind::kHost, options.pages);
   if (!arena) return std::move(arena).error().with_context("the memory of the cache");
   std::unique_ptr<CacheServer> server(

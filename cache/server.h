@@ -19,19 +19,20 @@ namespace slime::cache {
 struct CacheServerOptions {
   std::uint64_t memory_bytes = 0;                       // for objects; allocated at the start
   transport::Pages pages = transport::Pages::kDefault;  // of that memory
-  std::uint64_t slab_bytes = limits::kSlabBytes;        // of the largest slab; a power of two
+  std::uint64_t slab_bytes = limits::kSlabBytes;        // size of the largest slab; a power of two
   Nanos reservation_ttl = limits::kReservationTtl;
   Nanos lease_ttl = limits::kLeaseTtl;
   unsigned high_percent = limits::kHighPercent;
   unsigned low_percent = limits::kLowPercent;
-  // Checks the checksum of every object when it is sealed, and refuses a wrong one with kCorrupt.
-  // Off by default: readers check it anyway, and the check costs the server a pass over the bytes.
+  // true: checks the checksum of every object when it is sealed, and refuses a wrong one with
+  // kCorrupt. Off by default: readers check it anyway, and the check costs the server a pass over
+  // the bytes.
   bool verify_on_seal = false;
 };
 
 // Serves a cache on an agent: the arena, as one region that peers may only read and another that
-// they may only write, and the service "cache", which hands out places in it. Clients move the
-// bytes of objects with one-sided operations, without this code. Thread: any.
+// they may only write, and the service "cache", which hands out places in the arena. Clients move
+// the bytes of objects with one-sided operations, without this code. Thread: any.
 class CacheServer {
  public:
   // `agent` and `clock` must outlive the server; `agent` must not have served a cache before.

@@ -72,7 +72,7 @@ Status CacheService::add_methods(rpc::Service& service, Bytes arena) {
         return self->reserve(call, request);
       },
       fast({"request"})));
-  // Hashing takes long, so a seal with a check must not run on the loop.
+  // Hashing takes long, so a seal that verifies runs on the pool, not on the loop.
   const rpc::Run seal_run = verify_on_seal_ ? rpc::Run::kPool : rpc::Run::kInline;
   SLIME_TRY(service.add("seal",
                         [self](const CallInfo& call, const std::vector<wire::SealItem>& items) {
@@ -167,14 +167,14 @@ Result<wire::Outcomes> CacheService::seal(const CallInfo& call, const std::vecto
   return for_each(items, [&](Store& store, const wire::SealItem& item, TimePoint now) {
     Status& check = verified[static_cast<std::size_t>(&item - items.data())];
     if (check.ok()) return store.seal(item.version, item.checksum, client, now);
-    // it may not exist: the check's error is returned
+    // Ignores the error of abort(), since the reservation may be gone: returns the check's error.
     store.abort(item.version, client, now).ignore();
     return std::move(check);
   });
 }
 
-// Checks the written bytes. Does not hold the lock meanwhile; if the reservation ends, the
-// following seal fails.
+// Checks the checksum of the written bytes, without holding the lock meanwhile. If the reservation
+// ends during the check, the seal that follows fails.
 Status CacheService::verify(ClientId client, const wire::SealItem& item) {
   std::optional<Store::Reserved> reserved;
   {

@@ -14,20 +14,21 @@
 namespace slime::cache {
 
 // The methods of the service "cache" (README.md) over one Store. Independent of the agent. The
-// handlers keep it alive. Thread: any. Methods that grant reservations or leases run inline on the
-// loop, so that they and client_gone() are ordered: an ended client is granted nothing. The mutex
-// is held for microseconds, and never while bytes are read.
+// handlers of the methods keep this object alive. Thread: any. Methods that grant reservations or
+// leases run inline on the loop, as client_gone() does, so an ended client is granted nothing. The
+// mutex is held for microseconds, and never while bytes are read.
 class CacheService : public std::enable_shared_from_this<CacheService> {
  public:
   // `clock` must outlive the service.
   CacheService(StoreOptions options, bool verify_on_seal, const Clock& clock)
       : clock_(clock), verify_on_seal_(verify_on_seal), store_(options) {}
 
-  // A seal that verifies reads `arena`, so `arena` must stay valid until close() has returned.
+  // Adds the methods to `service`. `arena` must stay valid until close() has returned: a seal that
+  // verifies reads it.
   Status add_methods(rpc::Service& service, Bytes arena);
   void client_gone(std::uint64_t connection);
   StoreStats stats();
-  // Refuses all requests with kUnavailable from now on. When it returns, the arena is not read any
+  // Refuses all requests with kUnavailable from now on, and waits until no seal reads the arena any
   // more.
   void close();
 
@@ -40,7 +41,8 @@ class CacheService : public std::enable_shared_from_this<CacheService> {
   Status verify(ClientId client, const wire::SealItem& item);
   [[nodiscard]] Status admit(std::size_t objects) const SLIME_REQUIRES(mutex_);
 
-  // Returns one outcome for each element, by fn(store, element, now) under the lock.
+  // Calls fn(store, element, now) for each element, under the lock. Returns one outcome for each
+  // element.
   template <class Elements, class F>
   Result<wire::Outcomes> for_each(const Elements& elements, F fn);
 

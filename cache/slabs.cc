@@ -57,8 +57,8 @@ SlabAllocator::SlabAllocator(std::uint64_t arena_bytes, std::uint64_t slab_bytes
   for (std::uint64_t size = limits::kMinSlabBytes; size <= slab_bytes; size *= 2) {
     free_.emplace_back(arena_bytes / size);
   }
-  // Divides the arena into largest slabs, and its tail into smaller ones: every offset is a
-  // multiple of its slab's size.
+  // Divides the arena into slabs of the largest size, and its tail into smaller slabs: every offset
+  // is a multiple of its slab's size.
   for (std::uint8_t size_class = top_class();; --size_class) {
     for (Slab slab{capacity_, size_class}; capacity_ + slab.bytes() <= arena_bytes; slab.offset = capacity_) {
       free_[size_class].insert(slab.offset / slab.bytes());
@@ -88,7 +88,7 @@ std::optional<std::vector<Slab>> SlabAllocator::allocate(std::uint64_t length) {
     std::uint8_t size_class = class_for(rest);
     std::optional<Slab> slab = take(size_class);
     while (!slab) {
-      SLIME_CHECK(size_class > 0);  // needed() bytes are free, so a smaller slab is
+      SLIME_CHECK(size_class > 0);  // needed() bytes are free, so a smaller slab is free
       slab = take(--size_class);
     }
     slabs.push_back(*slab);

@@ -45,7 +45,7 @@ class SlabAllocator {
 
   // Returns slabs for `length` bytes: as many largest slabs as fit, then the smallest slab for the
   // rest. If no slab of a size is free, smaller slabs take its place. Returns at least one slab;
-  // nothing if fewer than needed(length) bytes are free.
+  // nullopt if fewer than needed(length) bytes are free.
   std::optional<std::vector<Slab>> allocate(std::uint64_t length);
   void free(Slab slab);
 

@@ -9,9 +9,9 @@ namespace slime::cache {
 
 struct ClassStats {
   std::uint64_t slab_bytes = 0;
-  std::uint64_t used = 0;  // of objects and reservations, and of removed objects under a lease
+  std::uint64_t used = 0;  // slabs of objects and reservations, and of removed objects with leases
   std::uint64_t free = 0;
-  // not in use, but a client that vanished may still read or write them
+  // slabs that no object uses, but that a client that vanished may still read or write
   std::uint64_t quarantined = 0;
 };
 
@@ -41,8 +41,8 @@ struct StoreStats {
   std::vector<ClassStats> classes;
 };
 
-// Calls fn(name, value) for each number; values of a non-const object can be set. The names are
-// those of the fields, and are part of the wire format.
+// Calls fn(name, value) for each field, by its name, which is part of the wire format. If `stats`
+// is not const, `fn` may change the value.
 template <class Stats, class F>
 requires std::is_same_v<std::remove_const_t<Stats>, ClassStats>
 void for_each_field(Stats& stats, F fn) {

@@ -11,7 +11,7 @@
 namespace slime::cache {
 namespace {
 
-// Encodes both parts as one text without ambiguity: the length of the first, then both.
+// Encodes namespace and key as one unambiguous text: the length of `space`, then both.
 std::string encode_name(std::string_view space, std::string_view key) {
   std::string name;
   name.reserve(1 + space.size() + key.size());
@@ -301,8 +301,9 @@ bool Store::make_room(std::uint64_t bytes) {
   return true;
 }
 
-// Above the high mark, every reserve evicts a few objects until the low mark is reached: room is
-// there before it is needed, and in larger pieces, since neighbours have time to merge.
+// Called by every reserve. Above the high mark, evicts a few objects at a time until the low mark
+// is reached, so there is room before it is needed, and in larger pieces, since neighbours have
+// time to merge.
 void Store::keep_watermark() {
   const auto above = [this](unsigned percent) {
     return slabs_.capacity_bytes() - slabs_.free_bytes() > slabs_.capacity_bytes() * percent / 100;
@@ -337,7 +338,7 @@ Store::Object* Store::find_reservation(std::uint64_t version, ClientId client) {
   return state == State::kReserved || state == State::kExpired ? &found->second : nullptr;
 }
 
-// Ends the writer's reservation; the caller makes the object visible or destroys it.
+// Ends the writer's reservation. The caller then makes the object visible or destroys it.
 void Store::end_reservation(Object& object) {
   if (object.state == State::kReserved) {
     reservation_deadlines_.erase({object.expires, object.version});
@@ -363,7 +364,7 @@ void Store::make_visible(Object& object, std::uint64_t checksum, TimePoint now) 
   settle(object);
 }
 
-// Makes an object invisible. It is freed now, or with its last lease.
+// Makes an object invisible. Frees it now, or when its last lease ends.
 void Store::detach(Object& object) {
   SLIME_CHECK(object.state == State::kVisible);
   visible_.erase(object.name);
@@ -439,7 +440,8 @@ void Store::forget_if_empty(ClientId client) {
   if (holder->second.reservations.empty() && holder->second.leases.empty()) clients_.erase(holder);
 }
 
-// Returns the slabs as ranges: merges neighbours, and ends the last with the object.
+// Returns the object's slabs as extents: merges neighbours, and ends the last extent at the
+// object's length.
 std::vector<Extent> Store::extents(const Object& object) const {
   std::vector<Extent> out;
   std::uint64_t rest = object.length;

@@ -19,7 +19,7 @@
 
 namespace slime::cache {
 
-// The holder of reservations and leases: one connection of one client. Never reused.
+// The holder of reservations and leases: one connection of one client. A value is never used again.
 struct ClientId {
   std::uint64_t value = 0;
   auto operator<=>(const ClientId&) const = default;
@@ -36,14 +36,16 @@ static_assert(sizeof(Extent) == 16);  // part of the wire format
 struct StoreOptions {
   std::uint64_t arena_bytes = 0;
   std::uint64_t slab_bytes = limits::kSlabBytes;  // size of the largest slab
-  // grows by a second for each kSlowestBytesPerSecond of the object, and so does lease_ttl
+  // longest time from reserve to seal; like lease_ttl it grows by a second for each
+  // kSlowestBytesPerSecond of the object
   Nanos reservation_ttl = limits::kReservationTtl;
   Nanos lease_ttl = limits::kLeaseTtl;
   std::size_t reservations_per_client = limits::kReservationsPerClient;
   std::size_t leases_per_client = limits::kLeasesPerClient;
   unsigned high_percent = limits::kHighPercent;
   unsigned low_percent = limits::kLowPercent;
-  // First version and lease id. Random in production, so that ids of an earlier server never match.
+  // First number for versions and leases. Random in production, so that ids of an earlier server
+  // never match.
   std::uint64_t first_id = 1;
   std::uint64_t hash_seed = 0;  // random in production: clients choose the keys
 
@@ -59,7 +61,7 @@ struct ReserveOptions {
 // its seal.
 struct Reservation {
   std::uint64_t version = 0;
-  // in the order of the object's bytes; their lengths add up to the object's
+  // in the order of the object's bytes; the sum of their lengths is the object's length
   std::vector<Extent> extents;
   Nanos ttl{};  // seal within this time
 };
@@ -80,13 +82,15 @@ struct Manifest {
   Nanos lease_ttl{};
 };
 
-// The state machine of a cache over one arena, which it knows by offsets only: the place of each
-// object, the rights to write and read, and the order of eviction. No I/O, no clock, no memory.
-// Each call first handles expired deadlines; `now` must not go backwards. Thread: one at a time.
+// The state machine of a cache over one arena: the place of each object, the rights to write and
+// read, and the order of eviction. Knows the arena by offsets only and never touches its memory. No
+// I/O, no clock. Each call first handles expired deadlines; `now` must not go backwards. Thread:
+// one at a time.
 //
-// A slab is free; or an object's (reserved, visible, or removed but leased); or quarantined, after
-// the reservation or the last lease on it expired. Only the client's release, abort or seal, or
-// client_gone(), frees a quarantined slab: until then the client may still write or read there.
+// A slab is free; or it belongs to an object (reserved, visible, or removed but leased); or it is
+// quarantined, after the reservation or the last lease on it expired. Only the client's release,
+// abort or seal, or client_gone(), frees a quarantined slab: until then the client may still write
+// or read there.
 class Store {
  public:
   // `options` must be valid.
@@ -94,7 +98,7 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // Takes room for an object, which is not visible until seal(). Several clients may reserve one
+  // Reserves room for an object, which is not visible until seal(). Several clients may reserve one
   // key; each seals its own object. Errors: kAlreadyExists: the object exists and `replace` is
   // false. kResourceExhausted: no room even after evicting all evictable objects, or the client
   // holds too many reservations. kInvalidArgument: bad names, or an object larger than the arena.
@@ -116,17 +120,19 @@ class Store {
   // Describes an object without granting a lease; counts neither as hit nor as use.
   Result<ObjectInfo> peek(std::string_view space, std::string_view key, TimePoint now);
 
-  // kNotFound if there is none. Reservations of the key stay.
+  // Makes an object invisible; its leases stay valid. Reservations of the key stay. kNotFound if
+  // there is no object.
   Status remove(std::string_view space, std::string_view key, TimePoint now);
-  // Protects an object, and objects that replace it, from eviction. Its TTL still ends it.
+  // Sets whether an object, and objects that replace it, are protected from eviction. A pinned
+  // object still ends with its TTL.
   Status pin(std::string_view space, std::string_view key, bool pinned, TimePoint now);
 
-  // The client's connection has ended and its operations cannot land any more. Frees everything
-  // that it held.
+  // Frees everything that the client held. Call when its connection has ended, so that its
+  // operations cannot land any more.
   void client_gone(ClientId client, TimePoint now);
 
-  // Returns the range of a live reservation of this client, for checking a checksum before seal().
-  // Errors: kNotFound and kAborted as in seal().
+  // Name and place of a live reservation of a client; reserved() returns it for checking a checksum
+  // before seal(). Errors of reserved(): kNotFound and kAborted, as in seal().
   struct Reserved {
     std::string space;
     std::string key;
@@ -197,7 +203,8 @@ class Store {
   std::unordered_map<std::string_view, Object*, NameHash> visible_;
   std::unordered_map<std::uint64_t, Lease> leases_;
   std::unordered_map<std::uint64_t, Client> clients_;
-  std::list<Object*> idle_;  // visible, neither pinned nor leased; least recently used first
+  // visible, neither pinned nor leased objects; least recently used first
+  std::list<Object*> idle_;
   std::uint64_t idle_bytes_ = 0;
   bool above_watermark_ = false;
   Deadlines reservation_deadlines_;

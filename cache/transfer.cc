@@ -45,8 +45,8 @@ void Transfer::run(Direction direction, const RemoteRegion& arena, std::span<Hau
   }
 }
 
-// Returns the next pieces, up to the size of one operation. Empty if all pieces are loaded, if an
-// error occurred, or if an operation must first complete to free a buffer.
+// Returns the next pieces to copy, up to the size of one operation. Returns no pieces if all are
+// loaded, if an error occurred, or if an operation must first complete to free a buffer.
 Transfer::Flight Transfer::load() {
   Flight flight;
   std::uint64_t room = staging_.buffer_bytes();
@@ -82,9 +82,9 @@ Transfer::Flight Transfer::load() {
   return flight;
 }
 
-// Gets a buffer; returns false on failure. Waits only while this transfer holds no buffer, so that
-// several transfers cannot wait for each other; otherwise completes one of its own operations and
-// tries again.
+// Gets a staging buffer for `flight`; returns false on failure. Waits for a buffer only while this
+// transfer holds none, so that several transfers cannot wait for each other; otherwise completes
+// one of its own operations and tries again.
 bool Transfer::get_buffer(Flight& flight) {
   for (;;) {
     auto buffer = staging_.acquire(in_flight_.empty() ? timeout_ : Nanos::zero());
@@ -121,12 +121,12 @@ void Transfer::post(Flight flight) {
       direction_ == Direction::kWrite ? peer_.write(copies, timeout_) : peer_.read(copies, timeout_);
   in_flight_.push_back(std::move(flight));
   if (direction_ == Direction::kRead) return;
-  // Computes the checksum while the bytes are on the wire: only the seal, which comes later, needs
-  // it.
+  // Computes the checksum while the bytes are on the wire: only the later seal needs the checksum.
   for (const Piece& piece : in_flight_.back().pieces) add_up(piece, piece.haul->source + piece.at);
 }
 
-// Waits for the oldest operation. It ends by its deadline; only then may its memory be used again.
+// Waits for the oldest operation, which ends by its deadline. Its memory must not be used before
+// that.
 void Transfer::land() {
   Flight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -146,7 +146,8 @@ void Transfer::land() {
   }
 }
 
-// Pieces arrive in the order of the bytes, one object after another.
+// Adds the bytes of a piece to the object's checksum. Pieces come in the order of the bytes, one
+// object after another.
 void Transfer::add_up(const Piece& piece, const std::byte* bytes) {
   Haul& haul = *piece.haul;
   if (piece.at == 0) sum_.start(haul.space, haul.key, haul.version);

@@ -19,7 +19,7 @@ namespace slime::cache {
 // Registered buffers of one size, allocated when first needed and kept. Thread: any.
 class StagingPool {
  public:
-  // Returns the buffer to the pool when destroyed.
+  // A buffer of the pool, to which the destructor returns it.
   class Buffer {
    public:
     Buffer(StagingPool& pool, std::size_t index) : pool_(&pool), index_(index) {}
@@ -63,9 +63,10 @@ struct Haul {
   std::string_view space;
   std::string_view key;
   std::uint64_t version = 0;
-  const std::byte* source = nullptr;     // for a write
-  std::byte* target = nullptr;           // for a read
-  const MemoryRegion* region = nullptr;  // of source or target; null: the bytes go through staging
+  const std::byte* source = nullptr;  // for a write
+  std::byte* target = nullptr;        // for a read
+  // the region of source or target; null: the bytes go through staging
+  const MemoryRegion* region = nullptr;
   std::vector<Extent> extents;
   std::uint64_t length = 0;
   // Out: the checksum of the copied bytes, if the status is OK.
@@ -73,9 +74,9 @@ struct Haul {
   Status status;
 };
 
-// Copies the bytes of many objects with few one-sided operations. While some are in flight, this
-// thread copies and checksums the bytes before and after. Returns when no operation is in flight.
-// Thread: the caller's, which waits.
+// Copies the bytes of many objects with few one-sided operations. While operations are in flight,
+// this thread copies and checksums bytes of operations before and after them. run() returns when no
+// operation is in flight. Thread: the caller's, which waits.
 class Transfer {
  public:
   enum class Direction : std::uint8_t { kWrite, kRead };

@@ -15,7 +15,7 @@ namespace slime::cache {
 // A thread that runs tasks one after the other. The thread starts with the first task. Thread: any.
 class Worker {
  public:
-  // Called with true in its turn, or with false if the worker ends before.
+  // Called once: with true in its turn, or with false if the worker is destroyed before.
   using Job = UniqueFunction<void(bool run)>;
 
   explicit Worker(std::size_t limit) : limit_(limit) {}
@@ -47,7 +47,7 @@ class Worker {
   }
 
  private:
-  // Shared with the thread, which may outlive the worker.
+  // State that the worker shares with its thread, which may outlive the worker.
   struct Queue {
     Mutex mutex;
     CondVar changed;
