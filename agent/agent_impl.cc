@@ -16,7 +16,7 @@
 namespace slime {
 namespace {
 
-// Returns `options`. If they have no name, sets it to one made from the instance id.
+// Returns `options`. An empty name is replaced by a name made from the instance id.
 PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
   if (options.name.empty()) options.name = str("agent-", instance.to_string().substr(0, 12));
   return options;
@@ -214,9 +214,9 @@ Status PeerAgentImpl::check_exposure() const {
           "or say that it may be insecure"));
 }
 
-// Queues an event of the registry for the loop. While no thread drives the loop, the oldest queued
-// events are dropped: each event is only a hint to ask the registry again. Runs on the registrar's
-// thread, which ends before the agent's other parts.
+// Queues an event of the registry for the loop. If kPendingEvents are queued, since no thread
+// drives the loop, drops the oldest: each event is only a hint to ask the registry again. Runs on
+// the registrar's thread, which ends before the agent's other parts.
 void PeerAgentImpl::note_event(const ctrl::Event& event) {
   {
     const MutexLock lock(events_mutex_);

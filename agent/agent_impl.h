@@ -112,7 +112,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::unique_ptr<transport::Listener> listener_;
   std::shared_ptr<agent::Discovery> discovery_;
   std::unique_ptr<agent::Keeper> keeper_;
-  // On the loop.
+  // Used on the loop only.
   ImmHandler imm_handler_;
   std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
 
@@ -124,7 +124,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
 
   agent::ReportBox reports_;
 
-  Mutex sessions_mutex_;  // only for the wait
+  Mutex sessions_mutex_;  // only for wait_for_sessions()
   CondVar sessions_changed_;
 
   Mutex close_mutex_;

@@ -18,8 +18,8 @@ using slime::limits::kTokenBytes;
 // more, the loop's thread does. Two: a call, and an operation that ends during it, such as the
 // release of an answer's memory.
 inline constexpr std::size_t kHelpOperations = 2;
-// A thread that begins an operation runs it on the loop itself, without the loop's thread, only
-// while at most this many operations are in flight.
+// A thread that begins an operation borrows the loop, and runs the operation itself, only while at
+// most this many operations are in flight.
 inline constexpr std::size_t kBorrowOperations = 1;
 // A one-sided operation of at least this many bytes weighs more than kHelpOperations, so waiting
 // threads sleep: a long transfer is not worth spinning for.

@@ -39,7 +39,7 @@ using transport::RemoteRegion;
 using transport::Rights;
 
 enum class Progress : std::uint8_t {
-  kThread,  // A thread of the agent makes progress; while it sleeps, so does wait().
+  kThread,  // The agent's thread makes progress. While it sleeps, a thread inside wait() does.
   // Only wait() and poll() make progress, in the calling thread: no hand-over between threads.
   kCaller,
   // Like kThread, for callers that poll futures, with wait_done() and a short timeout. The polling
@@ -401,9 +401,10 @@ class NotificationCredit {
   // Keeps the credit. When a peer has no free credits for notifications, further notifications wait
   // at the peer; its calls and messages go on.
   [[nodiscard]] HeldCredit hold();
-  // Returns false for a peer of an earlier version, whose notifications share credits with its
-  // calls, replies and messages: when all credits are held, all of these wait. A handler that then
-  // waits for an answer of that peer gets no answer before its timeout.
+  // Returns whether held credits leave the peer's calls, replies and messages alone. Returns false
+  // for a peer of an earlier version, whose notifications share credits with them: when all credits
+  // are held, all of them wait, and a handler that waits for an answer of that peer waits until its
+  // timeout.
   [[nodiscard]] bool leaves_messages() const;
 
  private:
@@ -439,9 +440,9 @@ class PeerAgent {
   // fail; the first use can.
   Peer peer(std::string_view name_or_address);
 
-  // Allocates zeroed, touched memory that peers on this host can map. Pages::kHuge takes all huge
-  // pages from the machine's pool now; kResourceExhausted says how many are missing and how to
-  // reserve them.
+  // Allocates zeroed, touched memory that peers on this host can map. With Pages::kHuge all of the
+  // memory comes from the machine's pool of huge pages, now; kResourceExhausted says how many pages
+  // are missing and how to reserve them.
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                 Pages pages = Pages::kDefault);
   // Registers memory of the caller; the caller keeps the memory alive until the region is closed.

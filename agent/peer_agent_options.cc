@@ -14,7 +14,7 @@
 namespace slime {
 namespace {
 
-// connects endpoints of one process only, so it is not listed
+// provider between endpoints of one process; provider_names() leaves it out
 constexpr std::string_view kOneProcess = "sim";
 
 }  // namespace

@@ -34,7 +34,7 @@ using RawStream = std::pair<std::shared_ptr<rpc::StreamEnd>, Future<rpc::Payload
 // How a proxy chooses the server of a call.
 enum class Balance : std::uint8_t {
   kRoundRobin,     // one server after the other
-  kLeastInFlight,  // the server with the fewest calls of this agent in flight; ties in turn
+  kLeastInFlight,  // the server with the fewest calls of this agent in flight; among equals in turn
   // the same server until it fails; with a key, the server that the key's hash selects
   kSticky,
 };
@@ -140,7 +140,7 @@ class ServiceProxy : private RawServiceProxy {
   // Asks a live server to describe the service (rpc/reflection.h).
   [[nodiscard]] Future<rpc::ServiceInfo> describe(Nanos timeout = {}) const;
 
-  // Return this proxy with other options.
+  // Return a copy of this proxy with another option.
   [[nodiscard]] ServiceProxy with_timeout(Nanos timeout) const;
   [[nodiscard]] ServiceProxy wait_for_ready() const;
   [[nodiscard]] ServiceProxy idempotent(RetryPolicy retry = {}) const;

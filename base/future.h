@@ -21,8 +21,8 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
-  // Returns when done() is true or the deadline has passed. Calling `sleep` waits for the same
-  // without making progress: for drivers that have a thread of their own. Thread: any, several at
+  // Returns when done() is true or the deadline has passed. `sleep` waits for the same two events,
+  // but makes no progress: a driver with a thread of its own may call it. Thread: any, several at
   // once; not from a loop callback.
   virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
 };
@@ -96,12 +96,12 @@ class FutureState {
   }
   void set_cancel(Task cancel) {
     const MutexLock lock(mutex_);
-    // `cancel` then holds the other function, destroyed after the lock is released
+    // the function left in `cancel` is destroyed after the lock is released
     if (!settled_) std::swap(cancel_, cancel);
   }
   void cancel() {
     Task cancel;
-    // destroyed after the lock is released: it returns its message then
+    // outcome to destroy after the lock is released; it then returns its message
     std::optional<Result<T>> untaken;
     UniqueFunction<Result<T>()> unmade;
     {
@@ -126,10 +126,10 @@ class FutureState {
   template <class F>
   bool settle(F store) {
     std::vector<Task> callbacks;
-    // outcome of a cancelled future, destroyed after the lock is released
+    // outcome of a cancelled future, to destroy after the lock is released
     std::optional<Result<T>> untaken;
     UniqueFunction<Result<T>()> unmade;
-    Task cancel;  // destroyed after the lock is released: it may own what receives the outcome
+    Task cancel;  // destroyed after the lock is released: it may own the receiver of this outcome
     {
       const MutexLock lock(mutex_);
       if (settled_) return false;

@@ -10,8 +10,8 @@ namespace slime {
 
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 };
 
-// Writes one line to stderr, or to the file given to log_to_file(). Only programs and agents log;
-// other code returns a Status instead. A full disk drops lines and never stops the process. Prints
+// Writes one line to stderr, or to the file given to log_to_file(). Code of a library logs only
+// what it cannot return as a Status. A full disk drops lines and never stops the process. Prints
 // control characters as \xNN and cuts long lines. Thread: any.
 void log(LogLevel level, std::string_view component, std::string_view text);
 void set_log_level(LogLevel level);

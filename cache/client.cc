@@ -102,7 +102,8 @@ class CacheClient::Impl {
       return reply;
     return call<R>(method, arguments...);
   }
-  // Sends without waiting for the answer: if the request is lost, the lease or reservation expires.
+  // Sends a request without waiting for its answer: if it is lost, its leases or reservations
+  // expire.
   void tell(const char* method, const wire::Ids& ids) {
     if (!ids.empty()) std::ignore = peer_.call<wire::Outcomes>(wire::kService, method, ids);
   }
@@ -213,7 +214,7 @@ void CacheClient::Impl::put_group(std::string_view space, std::span<const PutIte
   auto reply = call<wire::ReserveReply>("reserve", request);
   if (reply && reply->items.size() != group.size()) reply = bad_reply("reserve");
   if (!reply) {
-    // The caller cannot see any effect.
+    // A failed reserve has no effect that the caller could see.
     for (const std::size_t i : group) out[i] = Status(reply.error()).with_maybe_executed(false);
     return;
   }

@@ -21,8 +21,8 @@ inline constexpr std::uint64_t kSlabBytes = 256 * 1024;
 // Slowest transfer whose client does not count as dead: kReservationTtl and kLeaseTtl grow by a
 // second for each kSlowestBytesPerSecond of an object's length.
 inline constexpr std::uint64_t kSlowestBytesPerSecond = 64 << 20;
-// Time that a writer has to seal. A writer that has not sealed by then counts as dead: its slabs
-// are quarantined.
+// Time that a writer has from reserve to seal. A writer that has not sealed by then counts as dead:
+// its slabs are quarantined.
 inline constexpr Nanos kReservationTtl = std::chrono::seconds(30);
 // Time that a reader has to release its lease. A reader that has not released it by then counts as
 // dead. Equals the deadline of a read.
@@ -54,7 +54,7 @@ inline constexpr std::size_t kStagingBufferBytes = 2 << 20;
 inline constexpr std::size_t kStagingBuffers = 8;
 // Most calls of a client that wait for its thread; further calls end with kResourceExhausted.
 inline constexpr std::size_t kWaitingCalls = 1024;
-// One-sided operations in flight for one call.
+// Most one-sided operations in flight for one call.
 inline constexpr std::size_t kOperationsInFlight = 4;
 
 }  // namespace slime::cache::limits

@@ -17,7 +17,7 @@ class PeerAgent;
 namespace slime::cache {
 
 struct CacheServerOptions {
-  std::uint64_t memory_bytes = 0;                       // for objects; allocated at the start
+  std::uint64_t memory_bytes = 0;                       // memory for objects, allocated at the start
   transport::Pages pages = transport::Pages::kDefault;  // of that memory
   std::uint64_t slab_bytes = limits::kSlabBytes;        // size of the largest slab; a power of two
   Nanos reservation_ttl = limits::kReservationTtl;

@@ -75,7 +75,7 @@ struct Haul {
 };
 
 // Copies the bytes of many objects with few one-sided operations. While operations are in flight,
-// this thread copies and checksums bytes of operations before and after them. run() returns when no
+// this thread copies and checksums the bytes of earlier and later operations. run() returns when no
 // operation is in flight. Thread: the caller's, which waits.
 class Transfer {
  public:
@@ -112,7 +112,7 @@ class Transfer {
   const Nanos timeout_;
   Direction direction_ = Direction::kWrite;
   const RemoteRegion* arena_ = nullptr;
-  std::span<Haul> rest_;    // not, or not fully, loaded
+  std::span<Haul> rest_;    // hauls that are not fully loaded yet
   std::size_t extent_ = 0;  // of the first haul of rest_
   std::uint64_t in_extent_ = 0;
   std::uint64_t at_ = 0;

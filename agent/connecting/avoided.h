@@ -12,9 +12,9 @@
 namespace slime::agent {
 
 // Remembers providers that failed with a peer although both sides have them (a firewall, networks
-// without a route between them, a device without room for another queue pair). They are not offered
-// to that peer for a while, so that its connections do not wait for them each time. Thread: the
-// loop.
+// without a route between them, a device without room for another queue pair). A remembered
+// provider is not offered to that peer for a while, so that new connections do not wait for it each
+// time. Thread: the loop.
 class Avoided {
  public:
   // Avoids `provider` for limits::kAvoidFabric from `now` on. Returns false, and avoids nothing, if

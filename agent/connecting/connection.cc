@@ -129,7 +129,8 @@ void ConnectionMachine::forget_failures() {
 Status ConnectionMachine::refusal(std::string_view peer, TimePoint now) const {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(std::max(next_attempt_ - now, Nanos::zero()));
-  // The code is kUnavailable if a later attempt may succeed, else the code of the failure.
+  // The refusal has the code kUnavailable if a later attempt may succeed, else the code of the
+  // failure.
   const bool mends = worth_waiting(reason_) && reason_.code() != Code::kNotFound;
   return Status(mends ? Code::kUnavailable : reason_.code(),
                 str(peer, ": ", state_name(state_), ", next attempt in ", left.count(), " ms, after ",

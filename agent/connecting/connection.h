@@ -44,7 +44,7 @@ class ConnectionMachine {
   // Event: an operation needs the connection. Returns kUse, kWait, kResolve, kConnect or kRefuse.
   Step use(TimePoint now);
   // Event: the peer's address is known. `cached`: the address is from the cache and may be old, so
-  // a failure to connect returns kResolveFresh. Returns kConnect.
+  // connect_failed() will return kResolveFresh. Returns kConnect.
   Step resolved(bool cached);
   // Event: the address was not found, or the registry returned an address that has just failed.
   // Returns kFail.

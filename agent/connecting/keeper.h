@@ -30,7 +30,7 @@ class Keeper {
   void start();
   // The connection to this peer is gone.
   void lost(const std::string& peer);
-  // Drops all wants. No callback runs afterwards.
+  // Wants no peer any more. No callback runs afterwards.
   void close();
 
  private:

@@ -311,8 +311,8 @@ void Link::on_session_closed(const Status& reason, std::shared_ptr<Session> repl
     attach(std::move(replacement));
     return;
   }
-  // Counts a failed attempt, unless another provider is left to try, or the peer opened this
-  // connection: then a connection opened by this side may still work.
+  // Counts a failed attempt. Not if another provider is left to try, nor if the peer opened this
+  // connection, since a connection opened by this side may still work.
   if (was_opening && !others && !came_to_us) {
     perform(machine_.connect_failed(
         reason.ok() ? Status(Code::kUnavailable, str(key_, " closed the connection while it was opened"))

@@ -60,7 +60,7 @@ class Pairing {
   Id probe_if_needed();
 
   const bool arbiter_;
-  Id current_ = 0;  // the arbiter's may not be ready yet
+  Id current_ = 0;  // at the arbiter it may not be ready yet
   bool ready_ = false;
   bool probing_ = false;
   std::vector<Id> opening_;  // the follower's channels that are not ready

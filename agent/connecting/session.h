@@ -53,7 +53,8 @@ struct SessionContext {
   rpc::StreamOptions streams{};
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
-  const Keyring* keyring = nullptr;  // keys of the scope; null: token, or no secret
+  // keys of the scope; null: handshakes use the token or no secret
+  const Keyring* keyring = nullptr;
 };
 
 // One connection with one peer, after a successful handshake. Owns the endpoint and, from open()

@@ -46,7 +46,7 @@ class SessionKeys {
   Result<Verdict> check(Bytes frame, const KeySet& set);
 
   const transport::HandshakeProofs proofs_;
-  std::uint64_t told_;  // KeySetVersion::changes of the last key that this side has proved
+  std::uint64_t told_;  // KeySetVersion::changes of the set of which this side last proved a key
   // KeySetVersion::revocations of the set at the last accepted proof of the peer
   std::uint64_t proved_;
   std::uint64_t sent_ = 0;       // proofs

@@ -35,7 +35,7 @@ class Devices {
   // Returns OK, or why no new connection uses the device.
   [[nodiscard]] Status status(std::size_t index) const;
   [[nodiscard]] std::optional<std::size_t> find(std::string_view provider) const;
-  // Those that work.
+  // Returns the names of the providers that work.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool automatic() const { return automatic_; }
   // Returns "pinned" if the user named the provider; else, for example, "auto: shm, tcp; no verbs:
@@ -51,10 +51,10 @@ class Devices {
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;
 
-  // Register memory with each device. With "auto", the agent goes on without a device that may
-  // refuse memory and does (the usual cause is the limit on locked memory). Operations that name
-  // the memory over a connection of this device then fail with the cause; other operations are not
-  // affected. Only the first refusal of a device is logged.
+  // Register memory with each device. With "auto", the agent goes on without the device if a device
+  // that may refuse memory refuses it (the usual cause is the limit on locked memory). Operations
+  // that name the memory over a connection of this device then fail with the cause; other
+  // operations are not affected. Only the first refusal of a device is logged.
   Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
                                  transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
@@ -66,7 +66,7 @@ class Devices {
     Status status;  // why there is no device
     const transport::ProviderTraits* traits = &transport::kPlainTraits;
     std::unique_ptr<transport::Provider> provider;
-    std::unique_ptr<transport::Device> device;  // after the provider: goes first
+    std::unique_ptr<transport::Device> device;  // destroyed before `provider`
   };
 
   static Status open_one(Entry& entry);

@@ -73,7 +73,7 @@ Status RegionTable::unpublish(std::string_view name) {
 }
 
 std::vector<std::string> RegionTable::remove(const MemoryRegion::State& region) {
-  std::vector<RegionState> dropped;  // destroyed after the lock
+  std::vector<RegionState> dropped;  // destroyed after the lock is released
   const MutexLock lock(mutex_);
   const auto known = regions_.find(&region);
   if (known == regions_.end()) return {};

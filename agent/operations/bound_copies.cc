@@ -10,8 +10,8 @@
 namespace slime::agent {
 namespace {
 
-// Returns a + b, or the largest number if the sum overflows, which only a list that check() refuses
-// can cause.
+// Returns a + b, or the largest number if the sum overflows. Only a list that a later check refuses
+// can overflow.
 std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 // Changes the local regions of the blocks from registrations of device `from` to those of device

@@ -41,8 +41,8 @@ class BoundCopies {
   // Checks that the regions can be used on this connection. Takes time proportional to the number
   // of regions, not of blocks.
   [[nodiscard]] Status check_usable(const Session& session) const;
-  // Returns the blocks with the local registrations of this device. `shared`: spans that earlier
-  // calls returned stay valid.
+  // Returns the blocks with the local registrations of this device. `shared`: true keeps spans
+  // valid that earlier calls returned.
   std::span<const transport::CopyBlock> on(std::size_t device, bool shared);
 
   // Returns a copy of the list in which `remotes` replaces remotes(), in order. Both must have the

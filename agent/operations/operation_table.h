@@ -56,9 +56,9 @@ class WaitingOperations {
 
   // Appends an operation. If it still waits at `until`, removes it and calls `late` with it.
   void add(std::shared_ptr<PeerOperation> operation, TimePoint until, Late late);
-  // Takes out an operation that is here.
+  // Removes and returns an operation that waits here.
   std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
-  // Takes out the first one.
+  // Removes and returns the first operation.
   std::shared_ptr<PeerOperation> take_first() { return withdraw(at(end_.in_queue_.next)); }
   // Removes and returns, in order, the operations for which wanted(const PeerOperation&) is true.
   template <class F>

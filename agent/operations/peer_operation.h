@@ -46,7 +46,7 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   // Returns the peer's name: while the operation waits, the name that the user gave; while it runs,
   // the name of the connected peer.
   [[nodiscard]] const std::string& peer() const;
-  // "waits for a connection", "under way".
+  // Returns a text such as "waits for a connection" or "under way".
   [[nodiscard]] std::string_view stage() const;
 
   TimePoint began{};

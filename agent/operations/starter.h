@@ -39,9 +39,8 @@ class OperationStarter {
 
   [[nodiscard]] transport::Loop& loop() const { return *parts_.loop; }
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return parts_.driver; }
-  // Returns the driver for operations that may wait without end, such as receives: null, so that
-  // their waiting threads sleep. With Progress::kCaller it is the agent's driver, since no other
-  // thread drives.
+  // Returns the driver for operations that may wait without end, such as receives. Null lets their
+  // waiting threads sleep. With Progress::kCaller the agent's driver, since no other thread drives.
   [[nodiscard]] std::shared_ptr<Driver> patient_driver() const {
     return progress_ == Progress::kCaller ? parts_.driver : nullptr;
   }
@@ -78,8 +77,8 @@ class OperationStarter {
   Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
-  // Copies a small batch between memory of this host inside this call. Returns false if that is not
-  // possible; then nothing was copied.
+  // Copies a small batch inside this call, if the memory of both sides is on this host. Returns
+  // false if that is not possible; then nothing was copied.
   bool done_now(const std::string& peer, Transfer transfer, BoundCopies& copies);
 
  private:

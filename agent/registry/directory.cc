@@ -38,7 +38,7 @@ void Directory::apply(const ctrl::Event& event) {
     case ctrl::EventKind::kUpdated: {
       const MutexLock lock(mutex_);
       const auto it = entries_.find(event.name);
-      // A look-up may have overtaken the changes.
+      // A look-up may have stored a newer entry before this change arrived.
       if (it == entries_.end() || it->second.incarnation > event.incarnation) return;
       it->second = {event.address, event.instance, event.incarnation};
       return;

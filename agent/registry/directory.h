@@ -12,7 +12,7 @@
 
 namespace slime::agent {
 
-// A name's address in the registry.
+// The address and owner of a name, from the registry.
 struct DirectoryEntry {
   std::string address;
   InstanceId instance;

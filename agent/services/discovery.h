@@ -54,7 +54,7 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   // Wakes all waiting calls; a later wait() ends at once. Thread: the loop.
   void close();
 
-  // The registrar's thread.
+  // Thread: the registrar's.
   void on_event(const ctrl::Event& event);
   void on_news(bool complete);
   // Notes that this agent's own services changed: the registry sends an agent no events about
@@ -76,7 +76,7 @@ class Discovery : public std::enable_shared_from_this<Discovery> {
   Registrar* registrar_ = nullptr;
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<ServerPool>, std::less<>> services_ SLIME_GUARDED_BY(mutex_);
-  // The loop's.
+  // Used on the loop only.
   std::map<const Waiting*, Entry> waiting_;
   bool closed_ = false;
 };

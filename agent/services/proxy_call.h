@@ -72,7 +72,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
 
   std::unique_ptr<rpc::InterceptedCall> intercepted_;  // sees the call once; null: no interceptors
 
-  ServerPool::List tried_;  // in this round
+  ServerPool::List tried_;  // servers that were tried in this round
   std::shared_ptr<PooledServer> current_;
   TimePoint attempt_began_{};
   Status last_;               // why the last server could not be used
@@ -83,7 +83,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   int rounds_ = 0;            // value of executions_ when all servers were last tried anew
   Nanos pause_{};             // last pause before a repeated attempt or another round
   mutable Mutex mutex_;
-  Task cancel_attempt_ SLIME_GUARDED_BY(mutex_);  // that is under way
+  Task cancel_attempt_ SLIME_GUARDED_BY(mutex_);  // cancels the attempt under way
   bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 

@@ -162,7 +162,7 @@ bool ServerPool::answer(Result<ctrl::ServiceList> list, TimePoint now) {
 void ServerPool::replace(const ctrl::ServiceList& list, TimePoint now) {
   List old = std::exchange(list_, {});
   for (const ctrl::ServiceEntry& entry : list.services) {
-    if (entry.service.name != service_) continue;  // a registry that does not filter
+    if (entry.service.name != service_) continue;  // the registry did not filter
     const auto same = std::find_if(old.begin(), old.end(), [&](const auto& one) {
       return one && one->name == entry.peer && one->instance == entry.instance;
     });

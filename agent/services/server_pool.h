@@ -33,7 +33,7 @@ struct PooledServer {
   // until the server answers one.
   std::uint32_t ejections = 0;
   TimePoint ejected_at{};
-  TimePoint trial_began{};  // begin of the trial call; zero: no trial
+  TimePoint trial_began{};  // start of the trial call; zero: no trial
   TimePoint answered_at{};  // time of its last answer
 };
 
@@ -44,8 +44,8 @@ struct Favorite {
 
 // The servers of one service that this agent knows, and the choice of the server for a call. All
 // proxies of the service share one pool. No I/O, clock or thread of its own. Requests to the
-// registry and their answers are numbered, so a call that needs the current servers waits for the
-// number of its request. Thread: any.
+// registry and their answers are numbered: a call that needs the current servers waits for the
+// answer with the number of its request. Thread: any.
 class ServerPool {
  public:
   using List = std::vector<std::shared_ptr<PooledServer>>;
@@ -89,8 +89,8 @@ class ServerPool {
   // Takes the answer to the request in flight. After an error the known servers stay. Returns true
   // if the caller must send another request now.
   bool answer(Result<ctrl::ServiceList> list, TimePoint now);
-  // Returns whether the list may be outdated, so that it should be requested while calls go on.
-  // Limits how often that is.
+  // Returns whether to request the list while calls go on: the list may be outdated, no request is
+  // in flight, and the last answer is not too recent.
   [[nodiscard]] bool due(TimePoint now) const;
   // Returns whether the list is missing or so old that a call must wait for a new one.
   [[nodiscard]] bool old(TimePoint now) const;
