@@ -36,7 +36,7 @@ struct PeerInfo {
   std::string provider;
   std::string reason;          // why `provider` was chosen, and others were not
   std::string state;           // "idle", "resolving", "handshaking", "ready", ...
-  Status error;                // of the last failed attempt or connection; OK: no failure
+  Status error;                // error of the last failed attempt or connection; OK: none
   std::uint32_t failures = 0;  // attempts that failed since the last connection
   std::size_t waiting = 0;     // operations that wait for a connection
   std::uint64_t connects = 0;  // connections since the agent started

@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 // Equals the bound of the handshake.
 inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);
 // Pause after a failed attempt: 50 ms, doubled up to 2 s, each cut by up to half at random, so that
-// the peers of a restarted process do not come back in step.
+// the peers of a restarted process do not all connect at the same moment.
 inline constexpr Nanos kBackoffMin = std::chrono::milliseconds(50);
 inline constexpr Nanos kBackoffMax = std::chrono::seconds(2);
 // How long a provider that failed with a peer is not offered to that peer: long compared to the

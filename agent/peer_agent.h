@@ -52,8 +52,8 @@ struct PeerAgentOptions {
   // unique in the scope: "worker:0"; empty: "agent-" and part of the instance id
   std::string name{};
   std::string scope = "default";  // an agent sees only the names of its own scope
-  // URL of nanoctrl, or several with commas: "http://127.0.0.1:4479". Empty: no registry, and peers
-  // are named by "host:port" only.
+  // URL of nanoctrl, or several URLs separated by commas: "http://127.0.0.1:4479". Empty: no
+  // registry, and peers are named by "host:port" only.
   std::string ctrl_url{};
   // Token for nanoctrl. Empty: the content of $SLIME_CTRL_TOKEN_FILE, else $SLIME_CTRL_TOKEN, else
   // none.
@@ -152,9 +152,9 @@ Result<Destination> into(const MemoryRegion& region, std::uint64_t offset = 0,
 struct CallOptions {
   Nanos timeout{};  // zero: the Peer's default
   // Destinations for the attachments of the reply, in order. Further attachments get memory of
-  // their own. A destination is not written after the future is done; therefore a call that times
-  // out or is cancelled while its reply is read first finishes the piece (16 MiB) in transfer. An
-  // attachment larger than its destination ends the call with kInvalidArgument.
+  // their own. A destination is not written after the future is done. So if a call times out or is
+  // cancelled while its reply is being read, it ends only when the piece in transfer (up to 16 MiB)
+  // has arrived. An attachment larger than its destination ends the call with kInvalidArgument.
   rpc::Destinations into{};
 };
 
@@ -472,8 +472,8 @@ class PeerAgent {
   // credits, which stops the peer.
   void on_imm_queued(std::function<void(Peer, std::uint32_t, NotificationCredit&)> handler);
   // Adds a handler that is called on the loop once for each ended connection, with the peer's name
-  // and the connection's id (CallInfo::connection). At that time no more bytes of the connection
-  // land, and none of its requests starts inline. Handlers live as long as the agent. Be short.
+  // and the connection's id (CallInfo::connection). From then on no bytes of the connection land,
+  // and no inline handler starts for its requests. Handlers live as long as the agent. Be short.
   void on_disconnect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
 
   // Returns nanoctrl's list of this scope's peers, with their services and regions. Errors:

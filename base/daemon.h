@@ -92,14 +92,14 @@ struct StartOptions {
 // Forks and runs `body` in the child, in a session of its own, with stdin and stdout on /dev/null.
 // The child exits with the value of `body`. In the parent returns the text that `body` gave to
 // ready(), or an error: the status given to failed(), kUnavailable if the child ended without a
-// report, kDeadlineExceeded after `wait`, when the child was killed. Call with one thread only. The
-// child inherits open descriptors.
+// report, kDeadlineExceeded if the child did not report within `wait` and was killed. Call with one
+// thread only. The child inherits open descriptors.
 Result<std::string> start_in_background(const StartOptions& options,
                                         const std::function<int(ReadyPipe&)>& body);
 
 enum class StopOutcome { kNotRunning, kStopped, kKilled };
-// Sends SIGTERM to the holder of the file and waits up to `timeout`. Then sends SIGKILL if `force`,
-// else returns kDeadlineExceeded.
+// Sends SIGTERM to the process that holds the pid file, and waits up to `timeout` for its end. If
+// it has not ended by then, sends SIGKILL if `force`, else returns kDeadlineExceeded.
 Result<StopOutcome> stop(const std::string& pid_path, Nanos timeout, bool force);
 
 // Blocks SIGTERM and SIGINT for wait_for_stop_signal(), in this thread and all threads started

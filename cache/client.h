@@ -74,9 +74,10 @@ struct ObjectInfo;
 // by a namespace (up to 255 bytes) and a key (1 to 1,024 bytes).
 //
 // After a restart of the server, or a broken connection, a call retries once if that cannot execute
-// anything twice. Errors: kNotFound: not in the cache (any more). kAlreadyExists.
-// kResourceExhausted: too few objects may be evicted. kUnavailable: no server; after a put with
-// maybe_executed() the object may be in the cache. kCorrupt: the checksum does not match.
+// anything twice. Errors: kNotFound: not in the cache (any more). kAlreadyExists: the object
+// exists, and `replace` is false. kResourceExhausted: too few objects may be evicted. kUnavailable:
+// no server; after a put with maybe_executed() the object may be in the cache. kCorrupt: the
+// checksum does not match.
 //
 // Thread: any, several at once; not from a loop callback. The agent must outlive the client.
 class CacheClient {

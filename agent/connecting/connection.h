@@ -23,8 +23,8 @@ enum class ConnectionState : std::uint8_t {
 };
 std::string_view state_name(ConnectionState state);
 
-// State machine of the connection to one peer: takes events, and returns the next step of the
-// caller. No I/O, no clock, no thread.
+// State machine of the connection to one peer. Its functions take events, and return what the
+// caller must do next. No I/O, no clock, no thread.
 class ConnectionMachine {
  public:
   enum class Step : std::uint8_t {
