@@ -94,7 +94,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::optional<LoopView> look(Nanos bound);
 
   const InstanceId instance_ = InstanceId::random();
-  PeerAgentOptions options_;  // declared after instance_: the default name is made from it
+  PeerAgentOptions options_;  // declared after instance_, from which the default name is made
   agent::Admission admission_;
   std::string address_;
 

@@ -35,7 +35,8 @@ struct Slab {
 };
 
 // Allocates slabs of power-of-two sizes from one arena: a buddy system that takes the lowest offset
-// first, so that free neighbours merge. Handles offsets only. Thread: one.
+// first, so that free neighbours merge. Knows offsets only, and never touches the memory. Thread:
+// one.
 class SlabAllocator {
  public:
   static constexpr std::size_t kMaxClasses = 19;  // 4 KiB to 1 GiB

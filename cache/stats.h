@@ -41,8 +41,8 @@ struct StoreStats {
   std::vector<ClassStats> classes;
 };
 
-// Calls fn(name, value) for each field, by its name, which is part of the wire format. If `stats`
-// is not const, `fn` may change the value.
+// Calls fn(name, value) for each field of `stats`. `name` is the name of the field, and is part of
+// the wire format. If `stats` is not const, `fn` may change the value.
 template <class Stats, class F>
 requires std::is_same_v<std::remove_const_t<Stats>, ClassStats>
 void for_each_field(Stats& stats, F fn) {
