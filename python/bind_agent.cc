@@ -58,7 +58,7 @@ nb::object next_imm(nb::handle self) {
 // Returns zero for None: the agent's default.
 Nanos outage_from(std::optional<double> seconds) {
   if (!seconds) return Nanos::zero();
-  // Clamps NaN and numbers outside of Nanos to values that the check refuses.
+  // Maps NaN to zero, and clamps seconds that Nanos cannot hold to +-1e9: check() refuses both.
   const Nanos out = std::isnan(*seconds) ? Nanos::zero() : to_nanos(std::clamp(*seconds, -1e9, 1e9));
   check(transport::check_outage("outage_tolerated", out));
   return out;
@@ -230,13 +230,13 @@ void ImmQueue::close() {
 
 PyAgent::~PyAgent() {
   if (agent_.forked()) {
-    // leaked: a thread of the parent may have held its lock at the fork
+    // Leaks the queue: a thread of the parent process may have held the queue's lock at the fork.
     static_cast<void>(new (std::nothrow) std::shared_ptr<ImmQueue>(std::move(imms_)));
     return;
   }
   if (imms_) imms_->close();
   const nb::gil_scoped_release unlocked;
-  agent_.reset();  // closes the agent if close() did not: may wait
+  agent_.reset();  // closes the agent if close() was not called, so may wait
 }
 
 std::shared_ptr<ImmQueue> PyAgent::imms() {

@@ -13,11 +13,12 @@
 namespace slime::python {
 namespace {
 
-// A call within this time releases the memory of earlier calls, so that no thread has to wake for
-// it.
+// Time that a call of Python has to release sent memory. After that time the waiting thread wakes
+// and releases the memory.
 constexpr Nanos kReleaseDelay = std::chrono::milliseconds(20);
 
-// Memory that Python keeps alive, in a registration of its own.
+// Registered memory of an attachment. Also keeps alive the Python object that the memory belongs
+// to.
 class PinnedRegion final : public rpc::Registered {
  public:
   PinnedRegion(rpc::Attachment whole, std::shared_ptr<const void> keeper)
@@ -51,7 +52,7 @@ rpc::Attachment attachment_in(nb::handle memory, PinnedMemory pinned) {
     return {bytes, keep(std::move(pinned))};
   }
   if (nb::isinstance<PyAttachment>(memory)) {
-    // C++ owns it: it is released without a Python thread.
+    // C++ owns the memory of an Attachment, so any thread can release it, without Python.
     const rpc::Attachment& whole = nb::cast<const PyAttachment&>(memory).attachment();
     return unwrap(
         whole.part(static_cast<std::uint64_t>(pinned.data() - whole.bytes().data()), pinned.length_bytes()));
@@ -90,7 +91,7 @@ void ReleaseQueue::drain() {
     const MutexLock lock(mutex_);
     all.swap(left_);
   }
-  // may run Python code, which may call this function
+  // Destroying the memory may run Python code, which may call drain() again: no lock is held here.
   for (PinnedMemory* const each : all) delete each;
 }
 

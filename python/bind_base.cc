@@ -27,7 +27,7 @@ void bind_code(nb::module_& m) {
       .value("INTERNAL", Code::kInternal, "report a bug");
 }
 
-// Returns true when every helper thread has ended.
+// Waits up to `timeout` seconds for the helper threads. Returns true when all of them have ended.
 bool wait_for_helpers(double timeout) {
   detail::Helpers& helpers = detail::helpers();
   const nb::gil_scoped_release unlocked;

@@ -14,7 +14,8 @@ namespace {
 
 using cache::CacheClient;
 
-// The client, then the agent that it uses: destroyed in reverse order.
+// A cache client and the agent that it uses. The client is the last member, so it is destroyed
+// first.
 struct Client {
   Client(std::shared_ptr<PeerAgent> of, std::string_view server, const cache::CacheClientOptions& options)
       : agent(std::move(of)), client(unwrap(CacheClient::create(*agent, server, options))) {}
@@ -38,8 +39,8 @@ class PyCacheClient {
   ForkGuarded<Client> client_;
 };
 
-// Like run_blocking(), for calls that use memory of Python objects: returns only when they no
-// longer use it. The exception of a signal handler waits until then.
+// Like run_blocking(), for calls that use memory of Python objects: returns only when the call has
+// ended and no longer uses the memory. An exception of a signal handler is raised after that.
 template <class F>
 void run_to_its_end(F fn) {
   struct Latch {
@@ -88,8 +89,8 @@ std::vector<std::string_view> views_of_keys(const nb::list& keys) {
   return out;
 }
 
-// Holds the memory of a list of places. A place is (region, offset, length), or any object that
-// PinnedMemory accepts.
+// Converts a Python list of places to memory, and keeps the memory alive. A place is the tuple
+// (region, offset, length), or any object that PinnedMemory accepts.
 class Places {
  public:
   Places(const nb::list& places, bool filled) {
@@ -184,7 +185,8 @@ nb::list get_many_into(const PyCacheClient& self, std::string space, const nb::l
   return out;
 }
 
-// Borrows one place. Its memory lives as long as `keeper`, which the caller gives to its future.
+// One place of memory for an asynchronous call. The caller hands `keeper` to the call's future,
+// which keeps the memory alive.
 struct KeptPlace {
   KeptPlace(nb::handle place, bool filled) : places(list_of(place), filled) {
     keeper = keep(nb::isinstance<nb::tuple>(place) ? PinnedMemory::owned_by(nb::borrow(place[0]))
@@ -238,7 +240,8 @@ nb::list remove_many(const PyCacheClient& self, std::string space, const nb::lis
   return out;
 }
 
-// Wraps a call without data. It owns its arguments, so an interrupted call is safe.
+// Makes a Python function of a method that takes only a namespace and a key. The call owns copies
+// of both, so it may go on after an exception of a signal handler has interrupted the wait.
 template <class R>
 auto by_name(R (CacheClient::*method)(std::string_view, std::string_view)) {
   return [method](const PyCacheClient& self, std::string space, nb::handle key) {

@@ -12,8 +12,8 @@
 namespace slime::python {
 namespace {
 
-// Reports finished futures to Python: loops push numbers without the GIL; Python watches the
-// descriptor or waits, and takes the numbers.
+// Reports finished futures to Python. Loops push the numbers of the futures without the GIL. Python
+// watches the file descriptor or calls wait(), and then takes the numbers.
 class CompletionQueue {
  public:
   static std::shared_ptr<CompletionQueue> create() {
@@ -43,7 +43,7 @@ class CompletionQueue {
     }
     return std::exchange(numbers_, {});
   }
-  // Waits until there is a number; returns false once closed.
+  // Waits until the queue has a number. Returns false once the queue is closed.
   bool wait() {
     while (true) {
       pollfd wanted{event_.get(), POLLIN, 0};
@@ -81,7 +81,7 @@ void bind_completion_queue(nb::module_& m) {
       .def(
           "take",
           [](const QueueHandle& self) {
-            // the parent uses the same descriptor: do not read it
+            // The parent process uses the same file descriptor, so a forked child must not read it.
             if (self.forked()) return nb::list();
             return to_list(self->take());
           },
@@ -150,7 +150,7 @@ void PyFuture::wait_or_raise(std::optional<double> timeout) {
     try {
       return wait_done(timeout);
     } catch (const nb::python_error& error) {
-      // Ctrl-C cancels a call, so that the program need not wait for the answer before it ends.
+      // Ctrl-C cancels the call, so that the program can end without waiting for the call's answer.
       if (on_interrupt_ == OnInterrupt::kCancel && error.matches(PyExc_KeyboardInterrupt)) cancel();
       throw;
     }
@@ -167,11 +167,13 @@ nb::object PyFuture::outcome() {
     value = decode_.is_valid() ? decode_(raw) : raw;
   } catch (nb::python_error&) {
     if (!value_.is_valid()) throw;
-    return value_;  // another thread has decoded it meanwhile, and dropped the payload
+    // another thread has decoded the value meanwhile, and dropped the payload's attachments
+    return value_;
   }
   if (value_.is_valid()) return value_;
   value_ = value;
-  // From now on only the value keeps the attachments.
+  // Drops the payload's references to the attachments: from now on only the decoded value keeps
+  // them.
   if (decode_.is_valid() && nb::isinstance<PyPayload>(raw))
     nb::cast<PyPayload&>(raw).payload().drop_attachments();
   return value;
@@ -203,7 +205,8 @@ int PyFuture::clear(PyObject* self) {
 
 void bind_future(nb::module_& m) {
   bind_completion_queue(m);
-  m.attr("T") = nb::type_var("T");  // the type of a Future's value, in signatures
+  // type variable: the type of a Future's value in the stub's signatures
+  m.attr("T") = nb::type_var("T");
   nb::class_<PyFuture>(
       m, "Future", nb::type_slots(kFutureSlots), nb::is_generic(), nb::sig("class Future(typing.Generic[T])"),
       "The outcome of an operation: result() waits for it, and asyncio awaits it. Any thread.")
@@ -257,7 +260,7 @@ void bind_future(nb::module_& m) {
       .def(
           "_notify",
           [](const PyFuture& self, const QueueHandle& queue, std::uint64_t number) {
-            // Does not keep the queue alive: the queue ends with its Python object.
+            // The callback holds only a weak reference: the queue ends with its Python object.
             self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {
               if (const auto told = queue.lock()) told->push(number);
             });

@@ -65,7 +65,7 @@ Local Local::of(nb::handle local) {
           unsigned_from(found[2], "the array's length")};
 }
 
-// The operation checks the bounds of the region; only this function knows the bounds of the view.
+// Checks the bounds of the array. The operation itself checks only the bounds of the region.
 std::uint64_t Local::offset_of(std::uint64_t at, std::uint64_t length) const {
   if (at > length_bytes || length > length_bytes - at) {
     raise(Code::kInvalidArgument, str("local_offset ", at, " and length_bytes ", length,
@@ -99,7 +99,7 @@ PyRegion::PyRegion(MemoryRegion region, PinnedMemory pin)
 PyRegion::~PyRegion() {
   if (region_.forked()) return;
   const nb::gil_scoped_release unlocked;
-  region_.reset();  // ends the registration if close() did not: may wait
+  region_.reset();  // ends the registration if close() was not called, so may wait
 }
 
 void PyRegion::close(double timeout) {
@@ -129,8 +129,8 @@ void PyRegion::release_buffer(PyObject* self, Py_buffer* /*view*/) {
   if (--region->exports_ == 0 && region->closed_) region->pin_.release();
 }
 
-// Has no clear: the memory must stay until the registration has ended, which the destructor waits
-// for. A cycle through a region is broken at the other objects in it.
+// The type has no tp_clear: the memory must stay until the destructor has ended the registration.
+// The garbage collector breaks a cycle through a region at the other objects of the cycle.
 int PyRegion::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<PyRegion>(self)->pin_.traverse(visit, arg) : 0;

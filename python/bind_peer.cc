@@ -27,7 +27,7 @@ nb::object region(const PyPeer& self, std::string name, Seconds timeout) {
                            nanos = timeout_or_default(timeout)] { return peer->region(name, nanos); })));
 }
 
-// The copies of one operation, and the Python list that keeps their regions.
+// The copies of one operation, and the Python list that keeps the copies' regions alive.
 struct Blocks {
   Blocks(nb::handle list, bool fills_local) {
     ReleaseQueue::get().have_waiter();

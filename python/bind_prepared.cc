@@ -54,8 +54,8 @@ std::vector<Number> numbers_of(const AnyArray& array, const char* name) {
   return out;
 }
 
-// Reads a one-dimensional array of int64, uint64, int32 or uint32 without an object for each item,
-// and refuses other arrays. Reads any other iterable item by item.
+// Converts an iterable of numbers. Reads a one-dimensional array of int64, uint64, int32 or uint32
+// without making a Python object for each number, and refuses arrays of other types or dimensions.
 template <class Number>
 std::vector<Number> numbers_from(nb::handle list, const char* name) {
   AnyArray array;
@@ -207,7 +207,8 @@ PyType_Slot kBatchSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&PyPrepare
 template <class Blocks>
 PreparedBatch prepare_unlocked(const PyPeer& self, Transfer transfer, const Blocks& blocks) {
   return unwrap([&, peer = self.shared()] {
-    const nb::gil_scoped_release unlocked;  // takes time proportional to the number of blocks
+    // releases the GIL: prepare() takes time proportional to the number of blocks
+    const nb::gil_scoped_release unlocked;
     return peer->prepare(transfer, blocks);
   }());
 }
@@ -232,7 +233,8 @@ nb::object prepare(const PyPeer& self, Transfer transfer, nb::handle blocks) {
                              list.length_bytes};
     return nb::cast(PyPreparedBatch(prepare_unlocked(self, transfer, bound), list.local, self.agent()));
   }
-  nb::list copies;  // needed until the batch is bound; the batch keeps only their regions
+  // keeps the Copy objects until the batch is bound; the batch itself keeps only their regions
+  nb::list copies;
   const std::vector<Copy> bound = copies_from(blocks, fills_local, copies);
   nb::list regions;
   std::unordered_set<const PyObject*> known;

@@ -25,7 +25,7 @@ class PyRequest {
   [[nodiscard]] const rpc::CallInfo& info() const { return taken_->request.info(); }
   [[nodiscard]] bool cancelled() const { return taken_->request.cancelled(); }
   [[nodiscard]] std::int64_t queue_ns() const { return taken_->queue_ns.count(); }
-  // Returns the number that the feed reports when the request is cancelled.
+  // Returns the number that the CancelFeed reports when this request is cancelled.
   std::uint64_t watch_cancel() {
     static std::atomic<std::uint64_t> last{0};
     const std::uint64_t id = ++last;
@@ -38,7 +38,8 @@ class PyRequest {
   PyPayload take_payload() {
     return PyPayload(std::make_shared<Payload>(std::move(taken_->request.payload())));
   }
-  // Alternative to take_payload(). Returns None if Python must decode the arguments.
+  // Alternative to take_payload(): decodes the arguments in C++. Returns None if only Python can
+  // decode them.
   nb::object arguments() {
     Payload& payload = taken_->request.payload();
     nb::object value = decode_value(payload);
@@ -46,7 +47,8 @@ class PyRequest {
     payload.release();
     return value;
   }
-  // Returns false, and answers nothing, if Python must encode the value.
+  // Encodes and sends the result of the handler. Returns false, without an answer, if only Python
+  // can encode the value.
   bool reply_value(nb::handle value) {
     rpc::AttachedBody all;
     if (!encode_value(value, all)) return false;
@@ -76,9 +78,11 @@ class PyRequest {
     request.reply(ByteVector(memory.bytes().begin(), memory.bytes().end()));
     taken_->leave();
   }
-  // `executed`: the handler ran, so the caller may retry only idempotent calls.
+  // Answers with an error. `executed`: the handler ran, so the caller may repeat only idempotent
+  // calls.
   void fail(Code code, nb::str text, bool executed) {
-    // A text may contain lone surrogates, from a file name, which UTF-8 cannot encode.
+    // The text of an exception may contain lone surrogates (from a file name), which UTF-8 cannot
+    // encode.
     const auto encoded = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
     if (!encoded.is_valid()) throw nb::python_error();
     answer();
@@ -107,14 +111,15 @@ std::optional<double> seconds_left(const rpc::CallInfo& info) {
   return std::chrono::duration<double>(info.deadline - steady_clock().now()).count();
 }
 
-// Refuses a request that was cancelled or is past its deadline.
+// Answers a waiting request that was cancelled or is past its deadline with the matching error.
 void refuse_dead(rpc::Request& request) {
   request.refuse(request.info().deadline <= steady_clock().now()
                      ? Status(Code::kDeadlineExceeded, "the deadline passed before a worker was free")
                      : Status(Code::kCancelled, "cancelled before a worker was free"));
 }
 
-// Least time between two searches of a full queue for dead requests.
+// Least time between two searches of a full queue for requests that are cancelled or past their
+// deadline.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(1);
 
 PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
@@ -159,7 +164,8 @@ std::vector<std::uint64_t> CancelFeed::take() {
 Status RequestQueue::refusal(const MethodLoad& load) const {
   if (closed_) return Status(Code::kUnavailable, "the service has ended");
   if (count_ >= limit_) return Status(Code::kResourceExhausted, "the service's queue is full");
-  // A method at its limit leaves half of the queue to the other methods.
+  // Once a method runs max_running requests, its waiting requests may fill only half of the queue:
+  // the other half is left to the other methods.
   if (load.max_running > 0 && load.running >= load.max_running &&
       load.waiting >= std::max<std::size_t>(1, limit_ / 2))
     return Status(Code::kResourceExhausted, "too many requests of this method wait for its limit already");
@@ -191,7 +197,7 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
 RequestQueue::List RequestQueue::take_dead() {
   List dead;
   const TimePoint now = steady_clock().now();
-  // Limits the cost of refusals: not every refused request causes a search.
+  // Limits the cost of a full queue: searches at most once in kLookInterval, not for each request.
   if (now - looked_ < kLookInterval) return dead;
   looked_ = now;
   for (List& list : waiting_) {
@@ -268,7 +274,8 @@ PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
-    // Inline: the handler only queues. The workers are Python threads.
+    // kInline: the handler runs on the loop's thread, since it only queues the request. Python
+    // threads take requests from the queue and run them.
     check(service_.add_raw(
         method,
         [queue = queue_.shared(), load](rpc::Request request) { queue->push(std::move(request), load); },

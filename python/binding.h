@@ -17,14 +17,14 @@
 #include "base/result.h"
 #include "base/status.h"
 
-// Shared by the binding files. Rules of this folder: a loop's thread never takes the GIL, so
-// nothing that a loop may run or destroy holds a Python object; and the GIL is never held while
-// waiting.
+// Declarations that the binding files share. Two rules of this folder: a loop's thread never takes
+// the GIL, so nothing that a loop may run or destroy holds a Python object; and no thread waits
+// while it holds the GIL.
 namespace slime::python {
 
 namespace nb = nanobind;
 
-// Sets the Python exception of a status that is not OK, and throws.
+// Raises the Python exception for a status that is not OK.
 [[noreturn]] void raise(const Status& status);
 [[noreturn]] void raise(Code code, std::string text);
 inline void check(const Status& status) {
@@ -37,7 +37,8 @@ T unwrap(Result<T> result) {
 }
 
 // Owns a C++ object for Python. In a forked child the object's threads do not exist and its sockets
-// belong to the parent: using it there raises Unavailable, and destroying it leaks it on purpose.
+// belong to the parent process: using the object there raises Unavailable, and the destructor leaks
+// the object on purpose.
 template <class T>
 class ForkGuarded {
  public:
@@ -57,7 +58,7 @@ class ForkGuarded {
     return object_;
   }
   [[nodiscard]] bool forked() const { return generation_ != fork_generation(); }
-  // Drops the object; in a forked child, leaks it.
+  // Destroys the object; in a forked child leaks it instead.
   void reset() {
     if (!forked()) object_.reset();
   }
@@ -67,17 +68,18 @@ class ForkGuarded {
   std::uint64_t generation_ = 0;
 };
 
-// Converts Python's seconds. None is the agent's default; other values must be positive, or
-// InvalidArgument.
+// Converts Python's seconds. None means the agent's default timeout. Raises InvalidArgument for a
+// number that is not positive.
 Nanos timeout_or_default(std::optional<double> seconds);
-// Converts Python's seconds. None waits without end; negative values are zero.
+// Converts Python's seconds. None means no timeout; negative numbers become zero.
 Nanos timeout_from(std::optional<double> seconds);
 
-// Python handles its signals this often during a wait.
+// Interval at which a waiting thread lets Python handle its signals.
 inline constexpr Nanos kSignalInterval = std::chrono::milliseconds(100);
 
-// Calls wait(Nanos) -> bool in slices, without the GIL, until it returns true or the timeout has
-// passed. Passes on the exception of a signal handler (KeyboardInterrupt). Thread: holds the GIL.
+// Calls wait(Nanos) -> bool repeatedly, each time for a short slice and without the GIL, until it
+// returns true or the timeout has passed. Raises the exception of a signal handler
+// (KeyboardInterrupt). Thread: holds the GIL.
 template <class Wait>
 bool wait_in_slices(Wait wait, Nanos timeout) {
   const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
@@ -98,8 +100,8 @@ bool on_main_thread();
 
 namespace detail {
 
-// Threads that finish calls whose wait was interrupted. At its end the process waits for them, with
-// a bound.
+// Counts the threads that finish calls whose wait was interrupted. When the process ends, it waits
+// a bounded time for these threads.
 struct Helpers {
   Mutex mutex;
   CondVar changed;
@@ -109,12 +111,12 @@ Helpers& helpers();
 
 }  // namespace detail
 
-// Runs a call that blocks in C++, without the GIL. Python handles signals only in its main thread:
-// there the call runs on a thread of its own, so that KeyboardInterrupt ends the wait, but not the
-// call. `fn` must own all that it uses.
+// Runs a blocking C++ call without the GIL. In Python's main thread, the only thread that handles
+// signals, the call runs on a helper thread, so that KeyboardInterrupt ends the wait; the call
+// itself goes on. `fn` must own everything that it uses.
 template <class F>
 auto run_blocking(F fn) -> decltype(fn()) {
-  using R = decltype(fn());  // may be a Status, which Result cannot hold
+  using R = decltype(fn());  // R may be Status, which cannot be the value type of Result
   if (!on_main_thread()) {
     const nb::gil_scoped_release unlocked;
     return fn();
@@ -136,7 +138,8 @@ auto run_blocking(F fn) -> decltype(fn()) {
   return std::move(**outcome->take());
 }
 
-// Converts a Python int in the range of the type; otherwise raises InvalidArgument with `name`.
+// Converts a Python int that fits the return type. Raises InvalidArgument, with `name` in the text,
+// for other values.
 std::uint64_t unsigned_from(nb::handle value, const char* name);
 // Converts an integer from -2^63 to 2^64 - 1, modulo 2^64.
 std::uint64_t wrapped_from(nb::handle value, const char* name);

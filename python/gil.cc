@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-// Wraps the extension's calls of Python, so that the end of the interpreter never unwinds C++
-// frames.
+// Wraps the Python C API functions that this extension calls, so that a thread that CPython ends
+// never unwinds C++ frames.
 //
 // CPython before 3.14 ends a thread that asks for the GIL while the interpreter ends: it calls
 // pthread_exit, which unwinds the stack like an exception. Unwinding C++ frames would run
@@ -59,8 +59,8 @@ SLIME_BOUNDARY(PyObject*, PyObject_Vectorcall,
                (PyObject * f, PyObject* const* args, std::size_t count, PyObject* names),
                (f, args, count, names))
 #else
-// An inline function of the header, which the linker cannot wrap: vectorcall.h makes callers use
-// this function.
+// Python's header defines PyObject_Vectorcall as an inline function, which the linker cannot wrap.
+// vectorcall.h makes callers use the function below instead.
 #undef PyObject_Vectorcall
 PyObject* slime_vectorcall(PyObject* f, PyObject* const* args, std::size_t count, PyObject* names) {
   try {
@@ -75,7 +75,7 @@ SLIME_BOUNDARY(PyObject*, PyEval_EvalCode, (PyObject * code, PyObject* globals, 
 SLIME_BOUNDARY(PyObject*, PyImport_ImportModule, (const char* name), (name))
 SLIME_BOUNDARY(PyObject*, PyImport_GetModule, (PyObject * name), (name))
 
-// Attributes, items and other operations that a class may define.
+// Wrappers for attributes, items and other operations that a class can define in Python code.
 SLIME_BOUNDARY(PyObject*, PyObject_GetAttr, (PyObject * o, PyObject* name), (o, name))
 SLIME_BOUNDARY(PyObject*, PyObject_GetAttrString, (PyObject * o, const char* name), (o, name))
 SLIME_BOUNDARY(PyObject*, PyObject_GenericGetAttr, (PyObject * o, PyObject* name), (o, name))
@@ -123,8 +123,8 @@ SLIME_BOUNDARY(PyObject*, PyDict_GetItemWithError, (PyObject * dict, PyObject* k
 SLIME_BOUNDARY(int, PyDict_Contains, (PyObject * dict, PyObject* key), (dict, key))
 SLIME_BOUNDARY(int, PyDict_SetItem, (PyObject * dict, PyObject* key, PyObject* value), (dict, key, value))
 
-// Functions that set or clear the error: setting one may construct an exception, and destroy the
-// earlier exception.
+// Wrappers for functions that set or clear the current error. Setting an error may construct an
+// exception object, and destroys the earlier one.
 SLIME_BOUNDARY(void, PyErr_SetObject, (PyObject * type, PyObject* value), (type, value))
 SLIME_BOUNDARY(void, PyErr_SetString, (PyObject * type, const char* text), (type, text))
 SLIME_BOUNDARY(void, PyErr_Clear, (), ())

@@ -5,8 +5,8 @@
 
 namespace {
 
-// Fails in every interpreter except the main one. nanobind keeps its types in variables of the
-// process: a second interpreter would overwrite them and break the first.
+// Raises an error in every interpreter except the main one. nanobind keeps its types in global
+// variables: a second interpreter would overwrite the variables and break the first.
 int refuse_other_interpreters(PyObject* /*module*/) {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) return 0;
   PyErr_SetString(PyExc_ImportError,
@@ -17,12 +17,12 @@ int refuse_other_interpreters(PyObject* /*module*/) {
 
 }  // namespace
 
-// Not the module's own PyInit function: PyInit__slime below is.
+// Defines the module under another name: PyInit__slime() below checks the interpreter first.
 NB_MODULE(_slime_checked, m) {
   m.doc() = "The C++ side of the package slime. Use the package.";
   m.def("version", [] { return SLIME_VERSION; });
-  // Scripts normally have objects that live until the interpreter ends; the tests count regions
-  // instead.
+  // Turns off nanobind's leak warnings: objects of an ordinary script live until the interpreter
+  // ends. The tests count regions to find leaks.
   nanobind::set_leak_warnings(false);
   slime::python::bind_base(m);
   slime::python::bind_future(m);
@@ -34,10 +34,10 @@ NB_MODULE(_slime_checked, m) {
   slime::python::bind_cache(m);
 }
 
-// Checks the interpreter before nanobind sets anything up. Up to 3.12 CPython calls this function
-// in the importing interpreter. From 3.13 on CPython calls it in the main interpreter, and runs
-// only the slots of the module's definition in the importing one: so the check is the first slot
-// too.
+// Checks the interpreter before nanobind is set up. CPython up to 3.12 calls this function in the
+// interpreter that imports the module. From 3.13 on CPython calls it in the main interpreter, and
+// runs only the slots of the module's definition in the importing interpreter, so the first slot
+// makes the check, too.
 PyMODINIT_FUNC PyInit__slime() {
   if (refuse_other_interpreters(nullptr) != 0) return nullptr;
   PyObject* const made = PyInit__slime_checked();

@@ -8,7 +8,7 @@ namespace {
 constexpr std::array<std::string_view, 14> kTexts = {"|u1", "<f4", "<f8", "<i8", "<i4", "|i1", "|b1",
                                                      "<f2", "<u8", "<u4", "<i2", "<u2", "<c8", "<c16"};
 
-// Never destroyed: an array may be sent while the interpreter ends.
+// Keeps the object until the process ends: an array may be sent while the interpreter ends.
 PyObject* for_ever(nb::object object) { return object.release().ptr(); }
 
 }  // namespace

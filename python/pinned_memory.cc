@@ -58,7 +58,8 @@ PinnedMemory PinnedMemory::of(nb::handle object) {
 PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
   PinnedMemory out;
   if (PyObject_GetBuffer(object.ptr(), &out.view_, PyBUF_FULL_RO) != 0) {
-    // Passes on KeyboardInterrupt and SystemExit, which a Python class may have raised.
+    // Raises KeyboardInterrupt and SystemExit, which code of the object's class may have raised,
+    // again.
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
     raise(Code::kInvalidArgument, kind_of(object) + ": " + take_python_error());
   }
@@ -76,8 +77,8 @@ PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
 PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
   PinnedMemory out;
   nb::ndarray<> writable;
-  // torch refuses to export such a tensor, but its older function, which nanobind tries next, may
-  // not.
+  // torch refuses to export a tensor that requires grad through `__dlpack__` of today, but nanobind
+  // then tries torch's older function, which may not refuse.
   if (nb::getattr(object, "requires_grad", nb::bool_(false)).is(nb::bool_(true))) {
     raise(Code::kInvalidArgument,
           kind_of(object) +
@@ -113,11 +114,12 @@ PinnedMemory PinnedMemory::of_array_interface(nb::handle object) {
   out.owner_ = nb::borrow(object);
   const nb::object interface = object.attr("__array_interface__");
   if (!interface.attr("get")("strides").is_none()) {
-    // By convention, C order has no strides; some producers give them all the same.
+    // The array interface leaves `strides` out for memory in C order. Memory with `strides` is
+    // refused, even from a producer that sets them for C order.
     raise_not_contiguous(object);
   }
   const nb::object data = interface["data"];
-  // "<f4": byte order, kind, bytes of an item
+  // A typestr such as "<f4" has the byte order, the kind, and the number of bytes of an item.
   const auto type = nb::cast<std::string>(interface["typestr"]);
   std::uint64_t length = 0;
   if (type.size() < 3 || type[1] == 'O' ||

@@ -9,14 +9,15 @@
 
 namespace slime::python {
 
-// Notifications that wait for the Python handler: the loop pushes, a Python thread takes.
+// Queue of notifications for the Python handler. The loop pushes; a Python thread takes.
 class ImmQueue {
  public:
-  // Notifications that may wait without holding credits; further ones hold theirs, so that a peer
-  // faster than the handler waits. Equals the limit of messages in an inbox.
+  // Number of notifications that may wait without holding their credits. Further notifications keep
+  // their credits, so a peer that is faster than the handler has to wait. Equals the limit of
+  // messages in an inbox.
   static constexpr std::size_t kLimit = 4096;
-  // The limit for notifications of a peer of an earlier version. Their credits also carry answers,
-  // and the handler may be waiting for an answer. Such a peer costs at most about 100 MiB.
+  // Like kLimit, for a peer of an earlier version: its credits also carry answers, and the handler
+  // may be waiting for an answer of that peer. Such a queue takes at most about 100 MiB.
   static constexpr std::size_t kEarlierPeerLimit = 1 << 20;
 
   struct Item {
@@ -25,7 +26,8 @@ class ImmQueue {
     std::optional<HeldCredit> credit;
   };
   void push(Peer peer, std::uint32_t imm, NotificationCredit& credit);
-  // Waits for a notification. Returns nothing once closed. Thread: any, without the GIL.
+  // Waits for a notification. Returns nullopt once the queue is closed. Thread: any, without the
+  // GIL.
   std::optional<Item> take();
   void close();
 
@@ -48,7 +50,8 @@ class PyAgent {
   [[nodiscard]] const std::shared_ptr<PeerAgent>& shared() const { return agent_.shared(); }
   [[nodiscard]] bool forked() const { return agent_.forked(); }
   [[nodiscard]] Progress progress() const { return progress_; }
-  // Returns the queue. The first call makes it and connects it to the agent.
+  // Returns the queue of notifications. The first call creates the queue and connects it to the
+  // agent.
   std::shared_ptr<ImmQueue> imms();
   Status close(double timeout);
 
@@ -76,8 +79,8 @@ class PyPeer {
   nb::object agent_;
 };
 
-// Returns the future of a one-sided operation. Keeps `used`, its regions, open until the operation
-// has ended, even if the future is dropped.
+// Returns the future of a one-sided operation. The future keeps `used`, the regions of the
+// operation, open until the operation has ended, even if Python drops the future earlier.
 nb::object make_transfer(Future<None> future, nb::object used, nb::object agent);
 
 void bind_peer(nb::module_& m);

@@ -16,8 +16,8 @@ namespace slime::python {
 // Metadata entries: key, value, and whether the call may be made without the entry.
 using PyMetadata = std::vector<std::tuple<std::string, std::string, bool>>;
 
-// Returns a Peer or ServiceProxy whose calls carry `metadata` and write their timing to `timing`;
-// null: no timing.
+// Returns a Peer or ServiceProxy whose calls carry `metadata` and write their timing to `timing`.
+// If `timing` is null, calls are not timed.
 template <class Callee>
 Callee carrying(Callee callee, const std::optional<PyMetadata>& metadata,
                 const std::shared_ptr<rpc::CallTiming>& timing) {
@@ -32,7 +32,8 @@ inline std::shared_ptr<rpc::CallTiming> times_if(bool wanted) {
   return wanted ? std::make_shared<rpc::CallTiming>() : nullptr;
 }
 
-// Makes a PyPayload; may be called again for the same payload.
+// Returns a function that converts a Payload to a PyPayload. The function may be called again for
+// the same payload.
 inline auto kept_payload() {
   return [kept = std::shared_ptr<Payload>()](Payload& payload) mutable -> nb::object {
     if (!kept) kept = std::make_shared<Payload>(std::move(payload));
@@ -40,7 +41,8 @@ inline auto kept_payload() {
   };
 }
 
-// Returns the future of a call. Its value is decode(Payload), or the Payload.
+// Returns the future of a call. The future's value is decode(payload), or the payload if `decode`
+// is None.
 inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb::handle decode,
                                    std::shared_ptr<rpc::CallTiming> timing) {
   return make_future(std::move(future), std::move(agent), kept_payload(),

@@ -21,17 +21,19 @@ class AnyFuture {
   virtual bool done() = 0;
   virtual void cancel() = 0;
   virtual void on_done(Task task) = 0;
-  // Returns the outcome's status. Call only when done.
+  // Returns the status of the outcome. Call only when the future is done.
   virtual Status status() = 0;
-  // Returns the value. Call only when done and OK; may be called again. Thread: holds the GIL.
+  // Returns the value. Call only when the future is done and OK. May be called again. Thread: holds
+  // the GIL.
   virtual nb::object value() = 0;
-  // The caller has taken the value: frees the payload that it was made from.
+  // Frees the payload that the value was made from. Called when the caller has taken the value.
   virtual void value_taken() {}
-  // Returns an untaken message to its tag, for the next receive. Returns false if there is none.
+  // Puts a received message that was not taken back to its tag, for the next receive. Returns false
+  // if this future has no such message.
   virtual bool give_back() { return false; }
 };
 
-// Convert: T& -> nb::object, called with the GIL held.
+// AnyFuture for a Future<T>. Convert: T& -> nb::object, called with the GIL held.
 template <class T, class Convert>
 class FutureOf final : public AnyFuture {
  public:
@@ -70,8 +72,8 @@ enum class OnInterrupt { kGoOn, kCancel };
 // slime.Future. Thread: holds the GIL.
 class PyFuture {
  public:
-  // `agent` makes progress for the future. `decode`, if valid, makes the value of the payload.
-  // `timing` receives the call's timing before the call is done; null: no timing.
+  // `agent` makes progress for the future. `decode`, if valid, makes the Python value from the
+  // payload. `timing` is filled before the call is done; null if the call is not timed.
   PyFuture(std::shared_ptr<AnyFuture> future, nb::object agent, nb::object decode,
            std::shared_ptr<rpc::CallTiming> timing, OnInterrupt on_interrupt)
       : future_(std::move(future)),
@@ -91,10 +93,11 @@ class PyFuture {
 
   // Waits, and returns the value or raises the error. Raises WaitTimeout after `timeout` seconds.
   nb::object result(std::optional<double> timeout);
-  // Waits like result(). Returns the error that result() would raise, or None. Takes nothing.
+  // Waits like result(). Returns the error that result() would raise, or None. Does not take the
+  // value.
   nb::object exception(std::optional<double> timeout);
-  // Like result(), but a received message returns to its tag if the future is dropped or cancelled
-  // before keep().
+  // Like result(), but does not take a received message: if the future is dropped or cancelled
+  // before keep(), the message returns to its tag.
   nb::object peek(std::optional<double> timeout);
   void keep() {
     future_->value_taken();
@@ -105,14 +108,15 @@ class PyFuture {
   void cancel();
   [[nodiscard]] AnyFuture& any() const { return *future_; }
   [[nodiscard]] const nb::object& agent() const { return agent_; }
-  // Returns None until the call is done, and if it is not timed.
+  // Returns the call's timing. Returns None before the call is done, and for a call that is not
+  // timed.
   [[nodiscard]] nb::object timing() const;
 
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear(PyObject* self);
 
  private:
-  // Waits until this is done, or raises WaitTimeout.
+  // Waits until the future is done, or raises WaitTimeout after `timeout` seconds.
   void wait_or_raise(std::optional<double> timeout);
   // Returns the value of a future that is done, or raises the error.
   nb::object outcome();

@@ -9,10 +9,11 @@
 
 namespace slime::python {
 
-// Memory of another owner, kept alive and in place. Thread: holds the GIL.
+// Memory that a Python object owns. Keeps the object alive, so the memory stays at its address.
+// Thread: holds the GIL.
 class PinnedMemory {
  public:
-  // Accepts any object with the buffer protocol, DLPack or __array_interface__. Raises
+  // Returns the memory of an object with the buffer protocol, DLPack or __array_interface__. Raises
   // InvalidArgument for other objects and for memory that is not contiguous, Unimplemented for
   // memory that is not host memory.
   static PinnedMemory of(nb::handle object);
@@ -40,13 +41,13 @@ class PinnedMemory {
   bool readonly_ = false;
   bool has_view_ = false;
   Py_buffer view_{};           // pins an object with the buffer protocol
-  nb::object owner_;           // pins an object with __array_interface__, or of owned_by()
+  nb::object owner_;           // the object, if its memory comes from __array_interface__ or from owned_by()
   nb::ndarray<nb::ro> array_;  // pins an object with DLPack
 };
 
-// slime.MemoryRegion. Memory that Slime allocated stays mapped until this and every view of it are
-// gone; other memory is released when the region is closed and no view is left. Thread: holds the
-// GIL.
+// slime.MemoryRegion. Memory that Slime allocated stays mapped until the region and every view of
+// it are destroyed. Memory of other owners is released when the region is closed and has no view
+// left. Thread: holds the GIL.
 class PyRegion {
  public:
   PyRegion(MemoryRegion region, PinnedMemory pin);
@@ -74,18 +75,20 @@ class PyRegion {
   std::size_t exports_ = 0;
 };
 
-// A MemoryRegion, or an array from agent.empty() with its region and its place there.
+// The local side of a copy: a MemoryRegion, or an array from agent.empty() as its region and the
+// array's place in that region.
 struct Local {
   static Local of(nb::handle local);
-  // Returns the offset in the region of byte `at` of the array. InvalidArgument if the range is not
-  // in the array.
+  // Returns the offset in the region of byte `at` of the array. Raises InvalidArgument if the
+  // `length` bytes from `at` are not all in the array.
   [[nodiscard]] std::uint64_t offset_of(std::uint64_t at, std::uint64_t length) const;
 
   nb::object region;
   std::uint64_t offset = 0;
   std::uint64_t length_bytes = UINT64_MAX;
 };
-// `fills_local`: the operation writes to the memory, so read-only memory is refused.
+// Returns the C++ region of a Python MemoryRegion. `fills_local`: the operation writes to the local
+// memory, so read-only memory is refused.
 MemoryRegion& local_from(nb::handle region, bool fills_local);
 // Raises InvalidArgument if the object is no RemoteRegion.
 const RemoteRegion& remote_from(nb::handle remote);
@@ -99,9 +102,9 @@ struct PyCopy {
   std::uint64_t length_bytes = 0;
 };
 
-// Converts a Copy or a sequence of Copies, or of objects with their five attributes (a NamedTuple).
-// The list borrows from `keep`. `fills_local`: the operation writes to the local side, so read-only
-// memory is refused.
+// Converts a Copy, a sequence of Copies, or a sequence of objects with the five attributes of Copy
+// (a NamedTuple). The result refers to objects that `keep` keeps alive. `fills_local`: the
+// operation writes to the local side, so read-only memory is refused.
 std::vector<Copy> copies_from(nb::handle list, bool fills_local, nb::list& keep);
 
 }  // namespace slime::python

@@ -8,19 +8,19 @@
 
 namespace slime::python {
 
-// A dtype of plain numbers in this machine's byte order. NumPy has one object for each.
+// A NumPy dtype of plain numbers in the byte order of this machine. NumPy has one object per dtype.
 struct PlainDtype {
   std::string_view text;  // NumPy's name: "<f4"
   std::size_t item_bytes = 0;
   PyObject* dtype = nullptr;
 };
 
-// The parts of NumPy that values need. Thread: holds the GIL.
+// The objects and functions of NumPy that encoding and decoding use. Thread: holds the GIL.
 class Numpy {
  public:
-  // Returns null until the process has imported numpy. Lives as long as the process.
+  // Returns null until the process has imported numpy. The object lives as long as the process.
   static const Numpy* get();
-  // Returns true for numpy.ndarray itself, not for derived types.
+  // Returns true if the object's type is exactly numpy.ndarray, not a derived class.
   [[nodiscard]] bool is_array(PyObject* object) const {
     return reinterpret_cast<PyObject*>(Py_TYPE(object)) == array_;
   }

@@ -28,8 +28,8 @@ class PyPayload {
   ForkGuarded<Payload> payload_;
 };
 
-// Cancelled requests of async handlers: the loop, where no Python runs, reports them to an asyncio
-// loop through a descriptor. Thread: any.
+// Reports cancelled requests to the asyncio loop that runs their async handlers, through a file
+// descriptor. Slime's loop, which runs no Python code, writes to the descriptor. Thread: any.
 class CancelFeed {
  public:
   CancelFeed();
@@ -48,16 +48,17 @@ class CancelFeed {
 struct MethodLoad {
   std::size_t max_running = 0;  // 0: no limit
   rpc::Priority priority = rpc::Priority::kNormal;
-  // taken and not answered; `running` and `waiting` are guarded by the lock of their queue
+  // Requests that a worker has taken and not answered. The lock of the method's queue guards
+  // `running` and `waiting`.
   std::size_t running = 0;
   std::size_t waiting = 0;
 };
 
-// Requests that wait for a Python worker: the loop pushes, workers take.
+// Queue of requests for the Python workers. The loop pushes; the workers take.
 class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
  public:
   explicit RequestQueue(std::size_t limit) : limit_(limit) {}
-  // A request that a worker has taken. Counts as running until it is answered.
+  // A request that a worker has taken. Counts in MethodLoad::running until it is answered.
   class Taken {
    public:
     Taken(rpc::Request r, std::shared_ptr<RequestQueue> queue, std::shared_ptr<MethodLoad> load, Nanos waited)
@@ -75,13 +76,13 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
     const std::shared_ptr<RequestQueue> queue_;
     std::shared_ptr<MethodLoad> load_;
   };
-  // Queues a request, or refuses it. A full queue first drops requests that were cancelled or are
-  // past their deadline. Thread: the loop.
+  // Queues a request, or refuses it if the queue is full. Before that, a full queue drops requests
+  // that were cancelled or are past their deadline. Thread: the loop.
   void push(rpc::Request request, const std::shared_ptr<MethodLoad>& load);
-  // Waits for a request that may run and was not cancelled. Returns nothing once closed. Thread:
-  // any, without the GIL.
+  // Waits for a request that is not cancelled and whose method may run one more. Returns null once
+  // the queue is closed. Thread: any, without the GIL.
   std::shared_ptr<Taken> take();
-  // Answers waiting requests with kUnavailable, and refuses further ones.
+  // Closes the queue: answers waiting and further requests with kUnavailable.
   void close();
   [[nodiscard]] const std::shared_ptr<CancelFeed>& feed() const { return feed_; }
 
@@ -95,7 +96,8 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   [[nodiscard]] Status refusal(const MethodLoad& load) const SLIME_REQUIRES(mutex_);
   // Removes requests that were cancelled or are past their deadline.
   List take_dead() SLIME_REQUIRES(mutex_);
-  // Returns the first request that may run, by priority; nothing: none.
+  // Returns the first request, by priority, whose method may run one more; nullopt if there is
+  // none.
   std::optional<std::pair<List*, List::iterator>> next() SLIME_REQUIRES(mutex_);
   void leave(MethodLoad& load);
 
@@ -105,17 +107,19 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   CondVar changed_;
   std::array<List, rpc::kPriorities> waiting_ SLIME_GUARDED_BY(mutex_);
   std::size_t count_ SLIME_GUARDED_BY(mutex_) = 0;  // of waiting_
-  TimePoint looked_ SLIME_GUARDED_BY(mutex_){};     // time of the last search for dead requests
+  // time of the last search for requests that are cancelled or past their deadline
+  TimePoint looked_ SLIME_GUARDED_BY(mutex_){};
   bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
-// A method's description from Python: name, parameters (name, type, optional, rest), result, doc,
-// max_running, priority, and the types of the messages that a streaming method reads and writes.
+// A parameter from Python: name, type, optional, rest. PyMethod below is a method: name,
+// parameters, result, doc, max_running, priority, and the types of the messages that a streaming
+// method reads and writes.
 using PyParameter = std::tuple<std::string, std::string, bool, bool>;
 using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t,
                             rpc::Priority, std::string, std::string>;
 
-// A service that queues its requests for Python. Thread: holds the GIL.
+// A service whose requests wait in a queue for Python threads. Thread: holds the GIL.
 class PyService {
  public:
   PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit);

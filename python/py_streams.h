@@ -12,9 +12,9 @@ namespace slime::python {
 // One end of a stream for Python, with messages as bytes. Thread: holds the GIL.
 class PyStreamEnd {
  public:
-  // `result`: for the caller's end, the future of the call; dropping it cancels a stream that has
-  // not ended. A handler's end has none: the answer of its request ends it. `agent`: makes progress
-  // for the futures, or None.
+  // `result`: for the caller's end, the future of the call; dropping that future cancels a stream
+  // that has not ended. Invalid for a handler's end: the answer of the request ends the stream.
+  // `agent`: makes progress for the futures, or None.
   PyStreamEnd(std::shared_ptr<rpc::StreamEnd> end, Future<Payload> result, nb::object agent)
       : held_(std::make_shared<Held>(std::move(end), std::move(result))), agent_(std::move(agent)) {}
   PyStreamEnd(PyStreamEnd&&) = default;
@@ -48,8 +48,8 @@ class PyStreamEnd {
   nb::object agent_;
 };
 
-// Returns the handler's end of the stream that the request opened; None if it opened none or has
-// ended.
+// Returns the handler's end of the stream that the request opened. Returns None if the request
+// opened no stream, or the stream has ended.
 nb::object stream_of(rpc::Request& request);
 void bind_streams(nb::module_& m, nb::class_<PyPeer>& peer);
 

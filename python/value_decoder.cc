@@ -13,10 +13,12 @@
 namespace slime::python {
 namespace {
 
-// Deeper values are left to msgpack, which has its own bound.
+// Most levels of nested containers that are decoded here. Python's msgpack decodes deeper values,
+// with a limit of its own.
 constexpr int kDepth = 64;
 
-// Returns an invalid object for wrong or rare values, perhaps with a Python exception set.
+// Decodes a body. Returns an invalid object, perhaps with a Python exception set, for values that
+// are wrong or rare: Python's msgpack then decodes the body.
 class Decoder {
  public:
   explicit Decoder(const rpc::Payload& payload)
@@ -124,8 +126,8 @@ class Decoder {
                                                static_cast<Py_ssize_t>(data.size())));
   }
 
-  // Counts announced objects. Each takes at least one byte, containers too, so room is made for no
-  // more objects than there are bytes.
+  // Counts the objects that the bytes announce. Each object, containers too, takes at least one
+  // byte, so memory is allocated for no more objects than there are bytes.
   bool admit(std::uint64_t objects) {
     if (objects > objects_) return false;
     objects_ -= objects;
@@ -147,7 +149,8 @@ class Decoder {
     nb::object out = nb::steal(PyDict_New());
     if (!out.is_valid()) return {};
     for (std::uint64_t i = 0; i < count; ++i) {
-      // Not interned: interned texts live for ever, and a peer may always send new ones.
+      // Does not intern the key: interned strings stay in memory, and a peer could always send new
+      // ones.
       const nb::object key = get(depth + 1);
       if (!key.is_valid()) return {};
       const nb::object value = get(depth + 1);
@@ -181,7 +184,8 @@ class Decoder {
   Bytes rest_;
   std::uint64_t objects_;  // objects that may still be announced
   const rpc::Payload& payload_;
-  // used attachments, each at most once: copied bytes could otherwise multiply
+  // Attachments that the value has used. Each may be used once, because repeated references to
+  // copied bytes could multiply their memory.
   std::set<const std::byte*> taken_;
 };
 

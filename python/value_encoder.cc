@@ -13,16 +13,17 @@
 namespace slime::python {
 namespace {
 
-// Deeper values are left to msgpack, which has its own bound.
+// Most levels of nested containers that are encoded here. Python's msgpack encodes deeper values,
+// with a limit of its own.
 constexpr int kNested = 64;
-// Bytes of at least this length become attachments: slime._attachments.BYTES.
+// Bytes of at least this length become attachments. Equals slime._attachments.BYTES.
 constexpr std::size_t kLongBytes = 64 * 1024;
-// An array up to this size is copied into the body, which costs less than an attachment. The total
-// is bounded by the size of one message.
+// Largest array in bytes that is copied into the body, which costs less than an attachment. The
+// total of copied arrays is bounded by the size of one message.
 constexpr std::size_t kCopiedArray = 2048;
 constexpr std::size_t kCopiedArrays = 6144;
 
-// The buffer of an object, in C order.
+// Holds the buffer of a Python object, in C order.
 class View {
  public:
   explicit View(PyObject* object) : valid_(PyObject_GetBuffer(object, &view_, PyBUF_C_CONTIGUOUS) == 0) {
@@ -101,7 +102,8 @@ class Encoder {
     body_.insert(body_.end(), from, from + size);
     return true;
   }
-  // Writes a length with the shortest of these tags; 0: no tag of that width.
+  // Writes a length after the tag of the shortest length field that can hold it. Parameter widthN:
+  // tag of an N-byte length field; 0: there is none.
   bool length(std::size_t size, unsigned width1, unsigned width2, unsigned width4) {
     if (width1 != 0 && size <= 0xff) return number(width1, size, 1);
     if (size <= 0xffff) return number(width2, size, 2);
@@ -167,8 +169,8 @@ class Encoder {
     }
     return true;
   }
-  // Making an object for an array may run the garbage collector, and so other code: lists and dicts
-  // may change meanwhile.
+  // Making an object for an array may run the garbage collector, which may run other Python code.
+  // That code may change the list, so its size is checked for each item. The same holds for dict().
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;
@@ -235,8 +237,8 @@ class Encoder {
     return append(data.data(), data.size());
   }
 
-  // Sets `memory` to the region or attachment that can be lent as it is, or to None if the memory
-  // belongs to neither. Returns false if Python has to decide.
+  // Sets `memory` to the region or attachment that contains the array and can be lent, or to None
+  // if there is none. Returns false if only Python code can find the owner of the memory.
   static bool lies_in(const Numpy& numpy, PyObject* array, nb::object& memory) {
     memory = nb::none();
     nb::object base = numpy.base_of(array);

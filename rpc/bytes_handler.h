@@ -1,6 +1,7 @@
 #pragma once
 
-// Included by rpc/typed_handler.h: makes a RawHandler of a handler of bytes.
+// Makes a RawHandler of a handler that takes and returns plain bytes. Included by
+// rpc/typed_handler.h.
 
 #include <string_view>
 #include <tuple>

@@ -24,20 +24,22 @@
 #include "rpc/msgpack_types.h"
 #include "rpc/payload.h"
 
-// Bodies are msgpack: a request is an array of the arguments, a reply is one value. Types that
-// convert: numbers, bool, std::string, bytes as ByteVector or Bytes (bin), containers, std::tuple,
-// std::optional (nil), structs with MSGPACK_DEFINE (arrays) or MSGPACK_DEFINE_MAP (maps; a dict in
-// Python), and Attachment, an extension value that names bytes beside the body.
+// Bodies are msgpack: a request is an array of the arguments, a reply is one value. Types that can
+// be encoded and decoded: numbers, bool, std::string, bytes as ByteVector or Bytes (bin),
+// containers, std::tuple, std::optional (nil), structs with MSGPACK_DEFINE (arrays) or
+// MSGPACK_DEFINE_MAP (maps; a dict in Python), and Attachment (an extension value that refers to
+// bytes sent beside the body).
 namespace slime::rpc {
 
-// Checks a peer's bytes without allocating: exactly one object, nesting and number of objects
-// within limits, each length within the bytes. The text of kInvalidArgument names the fault and its
-// byte.
+// Checks bytes from a peer without allocating memory: they must be exactly one object, with nesting
+// and number of objects within the limits, and each length within the bytes. The text of
+// kInvalidArgument names the fault and its position.
 Status validate_msgpack(Bytes bytes);
 
 namespace detail {
 
-// The output of msgpack. A float is written as a float, never as an integer (see below).
+// Output stream for msgpack's packer. Floats are always written as floats, never as integers (see
+// packed_float).
 class ByteSink {
  public:
   explicit ByteSink(ByteVector& out) : out_(out) {}
@@ -54,14 +56,15 @@ class ByteSink {
   ByteVector& out_;
 };
 
-// The output for values with attachments, which go to the AttachmentScope of this thread.
+// Output stream for values that may have attachments, which go to the AttachmentScope of this
+// thread.
 class AttachingSink : public ByteSink {
  public:
   using ByteSink::ByteSink;
 };
 
-// msgpack-c packs a float with the value of an integer as an integer: the reader would get another
-// type, and -0.0 would lose its sign.
+// Replaces msgpack-c's packing of floats, which writes a float with an integral value as an
+// integer: the reader would then get another type, and -0.0 would lose its sign.
 inline std::array<char, 9> packed_float(double value) {
   std::array<char, 9> bytes{static_cast<char>(0xcb)};
   const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -110,7 +113,8 @@ msgpack::packer<slime::rpc::detail::AttachingSink>::pack_float(float value) {
 namespace slime::rpc {
 namespace detail {
 
-// An unpacked object and the memory of its containers, which the thread reuses.
+// An unpacked object, and the memory of its containers, which the thread uses again for later
+// objects.
 class Unpacked {
  public:
   Unpacked();
@@ -124,9 +128,9 @@ class Unpacked {
   std::unique_ptr<msgpack::zone> zone_;
   msgpack::object object_;
 };
-// Checks, then unpacks. Texts and binaries are views of `bytes`.
+// Checks the bytes, then unpacks them. Strings and binaries in the result are views of `bytes`.
 Result<Unpacked> unpack(Bytes bytes);
-// Returns "a string", "an array of 3", ... for error texts.
+// Describes an object for error texts: "a string", "an array of 3", ...
 std::string describe(const msgpack::object& object);
 
 // Returns the name of T as the compiler spells it.
@@ -138,11 +142,11 @@ std::string_view type_name() {
   return kText.substr(kStart, kEnd - kStart);
 }
 
-// The type of the extension value of an attachment.
+// Type number of the msgpack extension value that refers to an attachment.
 inline constexpr std::int8_t kAttachmentExtension = 1;
 
-// The attachments of the body that this thread packs or unpacks while the scope is alive. The
-// innermost scope counts.
+// While the scope is alive, this thread packs or unpacks a body with the attachments of the scope.
+// Scopes nest; the innermost one is used.
 class AttachmentScope {
  public:
   explicit AttachmentScope(Attachments& packed) : AttachmentScope(&packed, {}) {}
@@ -159,12 +163,15 @@ class AttachmentScope {
   const std::span<const Attachment> unpacked_;
   AttachmentScope* const outer_;
 };
-// Adds an attachment to the scope, and returns the data of its extension value.
+// Adds an attachment to this thread's scope. Returns the data of the extension value that refers to
+// the attachment.
 ByteVector pack_attachment(const Attachment& attachment);
-// Finds the attachment of an extension value. Returns false if the body has no such attachment.
+// Finds the attachment that an extension value refers to. Returns false if the body has no such
+// attachment.
 bool unpack_attachment(const msgpack::object& object, Attachment& out);
 
-// Converts an attachment to bytes: the caller decides what it sends as an attachment.
+// Converts an object to T. If T is a type of bytes, also accepts an attachment, because the caller
+// decides what it sends as an attachment.
 template <class T>
 T from_object(const msgpack::object& object) {
   if constexpr (std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>) {
@@ -174,7 +181,7 @@ T from_object(const msgpack::object& object) {
   return object.as<T>();
 }
 
-// Sets `at` to the index of the element that is being converted.
+// Converts elements[index]. Sets `at` to `index` first, so that an error text can name the element.
 template <class T>
 T convert_at(const msgpack::object* elements, std::size_t index, std::size_t& at) {
   at = index;
@@ -231,7 +238,7 @@ namespace slime::rpc {
 
 namespace detail {
 
-// Returns the size of bytes and texts in a value; 0 for other types.
+// Returns the size of the value if it is a string or bytes; 0 for other types.
 template <class T>
 std::size_t long_bytes(const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {
@@ -274,8 +281,9 @@ ByteVector pack_value(const T& value) {
   return out;
 }
 
-// Reads simple values directly from a peer's bytes. Returns false for other values and for faults:
-// unpack() then reads the value, or reports the fault. Reads each value as unpack() would.
+// Reads simple values directly from a peer's bytes, without msgpack. Returns false for other values
+// and for invalid bytes: the caller must then use unpack(), which reads the value or reports the
+// fault. For simple values both give equal results.
 class FlatReader {
  public:
   explicit FlatReader(Bytes bytes) : rest_(bytes) {}
@@ -289,7 +297,7 @@ class FlatReader {
       (std::is_integral_v<T> && !kCharacter<T>) || std::is_same_v<T, std::string> ||
       std::is_same_v<T, std::string_view> || std::is_same_v<T, ByteVector> || std::is_same_v<T, Bytes>;
 
-  // Reads the header of an array of `elements`.
+  // Reads the header of an array. Returns false if the array has not exactly `elements` elements.
   bool array(std::size_t elements);
   bool read(bool& out);
   bool read(std::string_view& out);
@@ -306,7 +314,8 @@ class FlatReader {
     out.assign(bytes.begin(), bytes.end());
     return true;
   }
-  // Reads bytes into memory of the body pool; give_value() returns the memory.
+  // Like read(), but large bytes are read into memory of the body pool. Give that memory back with
+  // give_value().
   template <class T>
   bool read_kept(T& out) {
     return read(out);
@@ -341,8 +350,8 @@ class FlatReader {
   Bytes rest_;
 };
 
-// Returns the arguments of a request if all are simple values; otherwise nothing: use
-// decode_arguments(). Call give_value() for each argument.
+// Returns the arguments of a request if all of them are simple values. Otherwise returns nullopt,
+// and the caller must use decode_arguments(). Call give_value() for each argument after use.
 template <class... T>
 std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   std::optional<std::tuple<T...>> out;
@@ -356,7 +365,7 @@ std::optional<std::tuple<T...>> flat_arguments(Bytes bytes) {
   return out;
 }
 
-// Gives the memory of large bytes back to the body pool.
+// Gives the memory of large bytes in `value` back to the body pool.
 template <class T>
 void give_value(T& value) noexcept {
   if constexpr (std::is_same_v<T, ByteVector>) {
@@ -367,7 +376,7 @@ void give_value(T& value) noexcept {
 
 }  // namespace detail
 
-// Returns the msgpack array of the arguments. An Attachment among them does not compile.
+// Encodes the arguments as a msgpack array. Does not compile if one of them is an Attachment.
 template <class... A>
 ByteVector encode_arguments(const A&... arguments) {
   return detail::pack_arguments<detail::ByteSink>(arguments...);
@@ -378,7 +387,8 @@ ByteVector encode_value(const T& value) {
   return detail::pack_value<detail::ByteSink>(value);
 }
 
-// Whether values of these types may have attachments: numbers, texts and bytes have none.
+// True if a value of one of these types may have attachments. Numbers, strings and bytes never
+// have.
 template <class... T>
 inline constexpr bool kMayAttach = ((!detail::FlatReader::kReads<T> && !std::is_arithmetic_v<T> &&
                                      !std::is_enum_v<T> && !std::is_same_v<T, None> &&
@@ -409,8 +419,8 @@ AttachedBody encode_attached_value(const T& value) {
   return out;
 }
 
-// Returns kInvalidArgument if the bytes are no msgpack or do not convert to R. None accepts each
-// value.
+// Decodes one msgpack value. Returns kInvalidArgument if the bytes are not msgpack, or the value
+// does not convert to R. If R is None, accepts any value.
 template <class R>
 Result<R> decode_value(Bytes bytes, std::span<const Attachment> attachments = {}) {
   if constexpr (detail::FlatReader::kReads<R>) {
@@ -433,8 +443,9 @@ Result<R> decode_value(Bytes bytes, std::span<const Attachment> attachments = {}
   }
 }
 
-// Returns the arguments of a request as a tuple of values, or kInvalidArgument with the expected
-// types. `where` ("calc.add") is for the error text. Views among the arguments point into `bytes`.
+// Decodes the arguments of a request to a tuple. Returns kInvalidArgument, whose text names the
+// expected types, if they do not convert. `where` ("calc.add") is for that text. Views among the
+// arguments point into `bytes`.
 template <class... T>
 Result<std::tuple<T...>> decode_arguments(Bytes bytes, std::string_view where,
                                           std::span<const Attachment> attachments = {}) {
@@ -472,8 +483,9 @@ inline std::string method_label(std::string_view service, std::string_view metho
   return out.append(service).append(1, '.').append(method);
 }
 
-// Decodes a reply in the thread that takes the value. kInternal with maybe_executed() if the value
-// does not convert to R; the text names `of`, the method's label.
+// Returns a future of the decoded reply. The thread that takes the value decodes it. If the value
+// does not convert to R, the error is kInternal with maybe_executed(), and its text names `of`, the
+// method's label.
 template <class R>
 Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply, std::string of = {}) {
   using Value = typename detail::ValueOf<R>::Type;

@@ -9,18 +9,18 @@
 
 namespace slime::rpc {
 
-// The queue that untaken deliveries go back to. Thread: any.
+// The queue of messages that gets back deliveries which were not taken. Thread: any.
 class DeliverySource {
  public:
-  // Puts the message back in front of all messages of `queue` with a higher number.
+  // Puts the message back into `queue`, in front of all messages with a higher number.
   virtual void give_back(std::uint64_t queue, std::uint64_t number, Payload&& message) noexcept = 0;
 
  protected:
   ~DeliverySource() = default;
 };
 
-// A received message that is not taken yet. Destroying it before take() puts the message back to
-// the front of its queue. Movable. Thread: any, one at a time.
+// A received message that its user has not taken yet. If it is destroyed before take(), the message
+// goes back to the front of its queue. Movable. Thread: any, one at a time.
 class Delivery {
  public:
   Delivery() = default;
@@ -41,7 +41,7 @@ class Delivery {
   ~Delivery() { give_back(); }
 
   [[nodiscard]] Bytes bytes() const { return message_.bytes(); }
-  // Takes the message, which will not go back.
+  // Takes the message, so that the destructor does not put it back.
   Payload take() {
     source_.reset();
     return std::move(message_);

@@ -9,7 +9,7 @@
 namespace slime::rpc {
 namespace {
 
-// Runs user code, and turns an exception into a status.
+// Calls `hook`, a function of the user's code, and converts an exception to a status.
 template <class F>
 Status guarded(std::string_view what, F&& hook) {
   try {
@@ -22,7 +22,7 @@ Status guarded(std::string_view what, F&& hook) {
 }
 
 void put_trace(Metadata& metadata, const TraceContext& trace) {
-  // If the metadata is full, the call goes without a trace.
+  // If the metadata has no room for the trace, the call is made without it.
   metadata.set(kTraceparent, trace.traceparent(), Need::kOptional).ignore();
   if (trace.tracestate.empty()) return metadata.remove(kTracestate);
   metadata.set(kTracestate, trace.tracestate, Need::kOptional).ignore();

@@ -21,29 +21,31 @@ namespace slime::rpc {
 // A request on its way to its handler.
 struct ServerCall {
   const CallInfo& info;
-  Metadata& metadata;                  // of the handler; the interceptor may add entries
+  Metadata& metadata;                  // metadata that the handler sees; the interceptor may add entries
   std::optional<TraceContext>& trace;  // becomes current_trace() of the handler
 };
 
-// Sees each request before its handler runs, and its answer. Requests that the server refuses
-// (unknown method, full queue, draining) reach no interceptor. before() of all interceptors runs in
-// the order of add_interceptor(), after() in reverse order. An exception is answered as kInternal.
-// Called in parallel, on the threads of handlers; for inline methods on the loop, so be short.
+// Base class of server interceptors. Sees each request before its handler runs, and its answer.
+// Interceptors do not see requests that the server refuses (unknown method, full queue, draining).
+// before() runs in the order of add_interceptor(), after() in the reverse order. An exception is
+// answered with kInternal. Called in parallel, on the threads of the handlers. For an inline method
+// that is the loop, so the functions must be short.
 class ServerInterceptor {
  public:
   virtual ~ServerInterceptor() = default;
-  // An error refuses the request: later interceptors and the handler do not run, and the caller
-  // learns that nothing was executed.
+  // Called before the handler. An error refuses the request: later interceptors and the handler do
+  // not run, and the caller learns that nothing was executed.
   virtual Status before(ServerCall& call);
-  // Called once for each request that before() let pass, before the answer leaves, on the thread
-  // that answers.
+  // Called once for each request for which before() returned OK. Runs on the thread that answers,
+  // before the answer leaves.
   virtual void after(const CallInfo& info, const Status& outcome, const CallTiming& times);
 };
 
 enum class CallKind : std::uint8_t {
   kPlain,
-  kOneWay,  // ends when the request has left; client interceptors do not see later failures
-  kStream,  // ends with the result of the method; interceptors do not see messages
+  // a one-way call; ends when the request has left, so client interceptors see no later failures
+  kOneWay,
+  kStream,  // a stream; ends with the method's result; interceptors do not see its messages
 };
 
 // A call before its request leaves.
@@ -52,30 +54,33 @@ struct ClientCall {
   std::string_view service;
   std::string_view method;
   Metadata& metadata;
-  bool& timed;  // asks for the server's times; no effect for a one-way call
+  bool& timed;  // true asks for the server's times; has no effect in a one-way call
   CallKind kind = CallKind::kPlain;
   std::span<const Attachment> attachments{};  // of the arguments; in before() only
 };
 
-// Sees the calls of an agent or a peer, of each kind, in the caller's thread, and their outcomes.
-// Order and exceptions: as for ServerInterceptor.
+// Base class of client interceptors. Sees all calls of an agent or a peer, on the caller's thread,
+// and their outcomes. Order and exceptions are those of ServerInterceptor.
 class ClientInterceptor {
  public:
   virtual ~ClientInterceptor() = default;
-  // An error refuses the call, which ends with this error; nothing is sent.
+  // Called before the request is sent. An error refuses the call: the call ends with this error,
+  // and nothing is sent.
   virtual Status before(ClientCall& call);
-  // Called once for each call that before() let pass, before the future is done. Runs on the loop:
-  // be short, do not wait.
+  // Called once for each call for which before() returned OK, before the call's future is done.
+  // Runs on the loop, so it must be short and must not wait.
   virtual void after(const ClientCall& call, const Status& outcome, const CallTiming& timing);
 };
 
-// Returns an interceptor that makes a span for each request, in the caller's trace ("traceparent",
-// "tracestate") or a new one. The handler finds the span in its metadata and in current_trace().
+// Returns an interceptor that makes a span for each request, in the caller's trace (metadata
+// "traceparent" and "tracestate"), or else in a new trace. The handler finds the span in its
+// metadata and in current_trace().
 std::shared_ptr<ServerInterceptor> server_tracing();
-// Returns an interceptor that adds a span of the current trace, or of a new one, to calls without a
-// valid traceparent. A peer that takes no metadata is called without.
+// Returns an interceptor that adds a new span, of the current trace or of a new trace, to each call
+// that has no valid traceparent. To a peer that takes no metadata, the call is made without the
+// span.
 std::shared_ptr<ClientInterceptor> client_tracing();
-// Return interceptors that log each call (base/log.h): info, or warning if the call failed.
+// Return interceptors that log each call (base/log.h) at level info, or warning if the call failed.
 std::shared_ptr<ServerInterceptor> server_logging();
 std::shared_ptr<ClientInterceptor> client_logging();
 
@@ -83,11 +88,12 @@ std::shared_ptr<ClientInterceptor> client_logging();
 struct CallSettings {
   Metadata metadata{};
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors{};
-  std::shared_ptr<CallTiming> timing{};  // written before the call's future is done; may be null
-  Status problem{};                      // not OK: the error of each call, for invalid settings
+  // receives a call's timing before the call's future is done; may be null
+  std::shared_ptr<CallTiming> timing{};
+  Status problem{};  // if not OK, the settings are invalid, and each call fails with this error
 };
 
-// Return a copy of these settings (null: none) with one change.
+// Return a copy of `settings` (null: no settings) with one change.
 std::shared_ptr<const CallSettings> with_metadata(const std::shared_ptr<const CallSettings>& settings,
                                                   std::string_view key, std::string_view value, Need need);
 std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const CallSettings>& settings,
@@ -123,15 +129,16 @@ struct CallNamed {
   CallKind kind = CallKind::kPlain;
 };
 
-// A call and its interceptors. Call begin() in the caller's thread, then end() once, whatever
-// begin() returned.
+// One call with its interceptors. Call begin() on the caller's thread, and later end() once, also
+// if begin() returned an error.
 class InterceptedCall {
  public:
   InterceptedCall(const CallNamed& named, const CallSettings* settings,
                   const std::vector<std::shared_ptr<ClientInterceptor>>& common);
-  // Makes one attempt of an intercepted call, with the call's context and without interceptors.
+  // Makes an object for one attempt of a call that was intercepted before: it has the call's
+  // context, and no interceptors.
   explicit InterceptedCall(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
-  // Returns the error that refuses the call, or OK.
+  // Runs before() of the interceptors. Returns the error that refuses the call, or OK.
   Status begin(std::span<const Attachment> attachments);
   // Returns the outcome for the caller.
   Status end(Status outcome, TimePoint now);
@@ -153,7 +160,7 @@ class InterceptedCall {
   Status problem_;
 };
 
-// Private to the server: runs the handler of a request with extras, between its interceptors.
+// Private to the server: runs before(), the handler and after() for a request that has extras.
 class Interception final : public Request::Responder {
  public:
   Interception(const CallInfo& info, std::shared_ptr<Request::Responder> inner, std::size_t passed)

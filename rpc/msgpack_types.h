@@ -1,14 +1,15 @@
 #pragma once
 
 // Includes msgpack's headers for packing, for objects, and for the types that rpc/README.md lists.
-// The rest of <msgpack.hpp> would be a sixth of the compile time of a file that includes
-// rpc/service.h. A file that packs another type, such as std::complex or std::wstring, must include
-// the type's header too (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>).
+// The rest of <msgpack.hpp> would take a sixth of the compile time of a file that includes
+// rpc/service.h. A file that packs another type, such as std::complex or std::wstring, must also
+// include the header of that type (<msgpack/adaptor/complex.hpp>, or <msgpack.hpp>).
 #include <msgpack/object.hpp>
 #include <msgpack/pack.hpp>
 #include <msgpack/zone.hpp>
 
-// Numbers, enums (MSGPACK_ADD_ENUM), nil, and structs (MSGPACK_DEFINE, MSGPACK_DEFINE_MAP).
+// Headers for numbers, enums (MSGPACK_ADD_ENUM), nil, and structs (MSGPACK_DEFINE,
+// MSGPACK_DEFINE_MAP).
 #include <msgpack/adaptor/bool.hpp>
 #include <msgpack/adaptor/define.hpp>
 #include <msgpack/adaptor/float.hpp>

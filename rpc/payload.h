@@ -17,7 +17,8 @@
 namespace slime::rpc {
 
 namespace detail {
-// Take and give back memory that the process keeps (received.h). Null: no memory.
+// Take a block from the memory that the process keeps (received.h), and give it back. take_block()
+// returns null if there is no memory.
 std::byte* take_block(std::size_t length_bytes);
 void give_block(std::byte* block) noexcept;
 
@@ -33,12 +34,12 @@ struct FreeBuffer {
 };
 }  // namespace detail
 
-// Memory for incoming bytes. Not zeroed: pages of large memory exist only when they are written, or
-// were kept, so announced bytes cost nothing before they arrive.
+// Memory for incoming bytes. It is not zeroed, so pages of large memory are touched only when bytes
+// are written: bytes that a peer only announces cost nothing.
 class Buffer {
  public:
   Buffer() = default;
-  // data() is null if there is no memory.
+  // If no memory can be allocated, data() is null.
   explicit Buffer(std::size_t size)
       : data_(size < limits::kReceivedBlockBytes ? static_cast<std::byte*>(std::malloc(size))
                                                  : detail::take_block(size),
@@ -51,7 +52,8 @@ class Buffer {
   std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
-// Memory of a payload with attachments or of a large request, which has no receive slot.
+// Memory of a payload that has attachments, or of a large request. It takes the role of the
+// payload's receive slot.
 struct Attached final : transport::Message::Slot {
   void release() noexcept override;  // destroys this object
   std::shared_ptr<void> place;       // Server::Place of a large request
@@ -60,19 +62,20 @@ struct Attached final : transport::Message::Slot {
   Attachments attachments;
 };
 
-// The received bytes of a request, a reply or a user message: in a receive slot, which is held
-// until the payload is destroyed or detached; or in own memory, without an allocation for short
-// bytes. Moving may move the bytes. Thread: any, one at a time.
+// The received bytes of a request, a reply or a user message. The bytes are in a receive slot,
+// which is held until the payload is destroyed or detached, or in memory of the payload; short
+// bytes need no allocation. Moving the payload may move the bytes. Thread: any, one at a time.
 class Payload {
  public:
-  // Most bytes that are stored inside the object.
+  // Most bytes that are stored inside the object, without an allocation.
   static constexpr std::size_t kInsideBytes = 96;
 
   Payload() = default;
   // Copies the bytes.
   explicit Payload(Bytes bytes) { copy(bytes); }
   explicit Payload(Buffer pulled) : pulled_(std::move(pulled)), bytes_(pulled_.data(), pulled_.size()) {}
-  // Not inline: GCC 12 would warn of inside_, which no path reads then.
+  // Defined in payload.cc: inlined, it would make GCC 12 warn that inside_ is uninitialized,
+  // although no path reads it then.
   explicit Payload(std::unique_ptr<Attached> attached);
   // `bytes` are inside the message.
   Payload(transport::Message message, Bytes bytes) : message_(std::move(message)), bytes_(bytes) {}
@@ -92,8 +95,9 @@ class Payload {
     return attached != nullptr ? std::span<const Attachment>(attached->attachments)
                                : std::span<const Attachment>();
   }
-  // Returns null if the bytes came in one message. A received message has bytes: a slot without
-  // bytes is an Attached.
+  // Returns the memory of a payload with attachments or of a large request; null if the bytes
+  // arrived in one message. A slot without message bytes is an Attached, because a received message
+  // has bytes.
   [[nodiscard]] Attached* attached() const {
     if (message_.slot() == nullptr || !message_.bytes().empty()) return nullptr;
     return static_cast<Attached*>(message_.slot());
@@ -102,13 +106,14 @@ class Payload {
   void drop_attachments() {
     if (!attachments().empty()) static_cast<Attached*>(message_.slot())->attachments.clear();
   }
-  // Copies the bytes out of a receive slot, and gives the slot back.
+  // If the bytes are in a receive slot, copies them into memory of the payload and gives the slot
+  // back.
   void detach() {
     if (message_.bytes().empty()) return;
     copy(bytes_);
     message_.release();
   }
-  // Drops the bytes, and gives a receive slot back.
+  // Drops the bytes, and gives the receive slot back if they are in one.
   void release() {
     bytes_ = {};
     pulled_ = {};

@@ -8,7 +8,7 @@
 #include "rpc/codec.h"
 #include "rpc/service.h"
 
-// Services that each server has. They are called like any other service:
+// Two services that each server has. They are called like other services:
 //
 //   slime.Reflection.services()     -> list of ServiceInfo, by name
 //   slime.Reflection.service(name)  -> ServiceInfo; kNotFound if the service is not served
@@ -25,7 +25,7 @@ struct ServiceInfo {
   MSGPACK_DEFINE_MAP(name, methods)
 };
 
-// The server as these services see it. Thread: any.
+// The data of a server that its reflection and health services use. Thread: any.
 class Directory {
  public:
   [[nodiscard]] virtual std::vector<ServiceInfo> services() const = 0;

@@ -22,7 +22,7 @@ std::string text_of(const MethodInfo& method) {
   return out;
 }
 
-// Returns whether the word "any" is in the text. Names of types are lower-case letters.
+// Returns whether the text has "any" as a whole word. Names of types are lower-case letters.
 bool has_any(std::string_view text) {
   constexpr std::string_view kAny = "any";
   const auto letter = [&](std::size_t at) { return at < text.size() && text[at] >= 'a' && text[at] <= 'z'; };

@@ -12,10 +12,11 @@
 
 namespace slime::rpc {
 
-// The types of a method: "(int, str?, float*) -> list[int]". `?`: may be left out; `*`: any number;
-// a streaming method adds " reads T" and " writes T". The types are those of reflection. A call
-// with a signature fails if the peer's method has another one. Only the hash is sent, once for each
-// connection. Cheap to copy. Thread: any.
+// The types of a method's parameters and result: "(int, str?, float*) -> list[int]". `?`: the
+// argument may be left out; `*`: any number of arguments; a streaming method adds " reads T" and "
+// writes T". The types have the names that reflection uses. A call with a signature fails if the
+// peer's method has another signature. Only the hash is sent, normally once for each connection.
+// Cheap to copy. Thread: any.
 class Signature {
  public:
   Signature() = default;  // unknown
@@ -23,14 +24,14 @@ class Signature {
   explicit Signature(const MethodInfo& method);
 
   [[nodiscard]] std::string_view text() const { return known_ ? std::string_view(known_->text) : ""; }
-  // Returns the 64-bit XXH3 of the text; 0 if a type in it is "any", which matches each method: not
-  // checked.
+  // Returns the 64-bit XXH3 hash of the text. Returns 0 if one of the types is "any": the signature
+  // is then not checked, and matches each method.
   [[nodiscard]] std::uint64_t hash() const { return known_ ? known_->hash : 0; }
-  // Returns `failure`; if it may say that the signature differs, with the caller's signature in the
-  // text.
+  // Returns `failure`. If `failure` may mean that the signatures differ, adds the caller's
+  // signature to its text.
   [[nodiscard]] Status explain(Status failure) const;
-  // Returns kUnimplemented if a caller expects another signature. `expected`: the caller's hash; 0:
-  // any.
+  // Returns kUnimplemented if `expected`, the hash of the signature that a caller requires, differs
+  // from hash(). 0 as either hash matches any signature.
   [[nodiscard]] Status check(std::string_view service, std::string_view method, std::uint64_t expected) const;
 
  private:
@@ -41,7 +42,7 @@ class Signature {
   std::shared_ptr<const Known> known_;
 };
 
-// A method of a service for its callers. F is the function type of its handler:
+// A method of a service, as a caller names it. F is the function type of the method's handler:
 //
 //   const rpc::Method<int(int, int)> kAdd("calc", "add");
 //   auto sum = peer.call(kAdd, 1, 2);

@@ -11,19 +11,20 @@
 #include "rpc/service.h"
 #include "rpc/stream/stream_end.h"
 
-// Streams: a call with messages between its request and its reply, in one or both directions. `In`
-// is the type of messages that the method reads and `Out` of those that it writes; None: no
-// messages. Arguments and result may have attachments; a message with an attachment does not
-// compile.
+// A stream is a call with messages between its request and its reply, in one or both directions.
+// `In` is the type of the messages that the method reads, `Out` the type of the messages that it
+// writes; None means no messages. Arguments and result may have attachments; a message with an
+// attachment does not compile.
 //
-// A writer is at most a window (StreamOptions) ahead of its reader: write() is done when its
-// message is accepted.
+// A writer is at most a window (StreamOptions) of messages ahead of its reader: the future of
+// write() is done when the message is accepted.
 namespace slime::rpc {
 
 namespace detail {
 
-// Completes `promise` with the message. The thread that takes the value decodes it; an untaken
-// message is given back. `code` is the error of a message that does not convert.
+// Completes `promise` with the message `next`. The thread that takes the future's value decodes the
+// message; if the value is never taken, the message is given back. `code`: error code for a message
+// that does not convert to T.
 template <class T>
 void complete_decoded(Promise<std::optional<T>>& promise, Result<StreamEnd::Message> next, Code code) {
   if (!next) {
@@ -57,9 +58,9 @@ Future<std::optional<T>> decode_message(Future<StreamEnd::Message> message, Code
 
 }  // namespace detail
 
-// The caller's side. Movable. The destructor cancels the stream if finish() was not called. Thread:
-// any; one thread at a time for each direction, because the order of calls is the order of
-// messages.
+// The caller's side of a stream. Movable. The destructor cancels the stream if finish() was not
+// called. Thread: any, but only one at a time may read and one may write, because the order of the
+// calls is the order of the messages.
 template <class In, class Out, class R = None>
 class Stream {
  public:
@@ -82,20 +83,20 @@ class Stream {
   ~Stream() { drop(); }
 
   // Writes a message. Wait for the future, which is done when the message is accepted, before the
-  // next write. Fails when the stream has ended; finish() returns the reason.
+  // next write(). Fails when the stream has ended; the future of finish() has the reason.
   Future<None> write(const In& message) requires(detail::kStreams<In>) {
     return end_->write(encode_value(message));
   }
-  // Reads the next message; nullopt after the method has ended with OK. The error of a failed
-  // method follows all its messages. Dropping or cancelling the future gives its message back, for
-  // the next read.
+  // Reads the next message; nullopt after the last message if the method has ended with OK. If the
+  // method has failed, its error follows all its messages. If the future is dropped or cancelled,
+  // its message goes back to the stream, for the next read().
   Future<std::optional<Out>> read() requires(detail::kStreams<Out>) {
     return detail::decode_message<Out>(end_->read(), Code::kInternal);
   }
   void close_writing() { end_->close_writing(); }
-  // Closes writing and returns the method's result, which ends the stream. Messages can still be
-  // read; a method that writes more than the window waits for that. The destructor drops unread
-  // messages.
+  // Closes writing, and returns the future of the method's result, which ends the stream. Messages
+  // can still be read; a method that writes more than the window waits until they are read. The
+  // destructor drops unread messages.
   Future<R> finish() {
     finishing_ = true;
     end_->close_writing();
@@ -116,11 +117,11 @@ class Stream {
   bool finishing_ = false;
 };
 
-// The method's side. A handler that takes it by reference returns the result, like a plain handler;
-// it runs on the pool and may wait. A handler that takes it by value keeps it and calls finish() or
-// fail() later, on any thread: for inline handlers, which never wait but use then() or co_await.
-// The destructor of an unfinished stream answers kInternal. Reads and writes fail when the stream
-// has ended.
+// The method's side of a stream. A handler that takes the stream by reference returns the result,
+// like a plain handler; it runs on the pool and may wait. A handler that takes the stream by value
+// keeps it, and calls finish() or fail() later, on any thread. Inline handlers need that, because
+// they must not wait but use then() or co_await. The destructor of an unfinished stream answers
+// kInternal. Reads and writes fail when the stream has ended.
 template <class In, class Out, class R = None>
 class ServerStream {
  public:
@@ -131,25 +132,25 @@ class ServerStream {
   ServerStream(ServerStream&&) noexcept = default;
   ServerStream& operator=(ServerStream&&) = delete;
 
-  // Reads the next message; nullopt after the caller's last one. Dropping or cancelling the future
-  // works like for Stream::read().
+  // Reads the next message; nullopt after the caller's last message. If the future is dropped or
+  // cancelled, its message goes back to the stream, for the next read().
   Future<std::optional<In>> read() requires(detail::kStreams<In>) {
     return detail::decode_message<In>(end_->read(), Code::kInvalidArgument);
   }
   // Writes a message. Wait for the future, which is done when the message is accepted, before the
-  // next write.
+  // next write().
   Future<None> write(const Out& message) requires(detail::kStreams<Out>) {
     return end_->write(encode_value(message));
   }
-  // Tells the caller that no message follows, before the method ends.
+  // Tells the caller that no more messages follow, although the method has not ended yet.
   void close_writing() { end_->close_writing(); }
 
   [[nodiscard]] const CallInfo& info() const { return request_.info(); }
   [[nodiscard]] const Request& request() const { return request_; }
   [[nodiscard]] Request& request() { return request_; }
 
-  // Ends a stream that its handler owns; call one of them, once. A result follows the written
-  // messages; an error does not wait for them.
+  // finish() and fail() end a stream that its handler owns: call one of them, once. The result of
+  // finish() follows the written messages; the error of fail() does not wait for them.
   void finish(const R& result) {
     AttachedBody reply = encode_attached_value(result);
     request_.attach(std::move(reply.attachments));

@@ -63,7 +63,7 @@ class StreamHandler {
     }
     if constexpr (kOwns) {
       request.payload().release();
-      // An exception destroys the stream, which answers kInternal.
+      // If the handler throws, the stream is destroyed, which answers kInternal.
       std::apply(
           [&](auto&... each) {
             handler_(ServerStream<In, Out, R>(std::move(request), std::move(end)),

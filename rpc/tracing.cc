@@ -63,7 +63,7 @@ std::optional<TraceContext> TraceContext::parse(std::string_view text, std::stri
   if (!read_hex(text.substr(0, 2), version) || !read_hex(text.substr(kTraceAt, 32), out.trace_id) ||
       !read_hex(text.substr(kSpanAt, 16), out.span_id) || !read_hex(text.substr(kFlagsAt, 2), flags))
     return std::nullopt;
-  // Later versions may append fields; version ff is invalid.
+  // Versions after 00 may append fields to the text. Version ff is invalid.
   const bool longer_is_good = version[0] != 0 && text.size() > kLength && text[kLength] == '-';
   if (version[0] == 0xff || (text.size() != kLength && !longer_is_good)) return std::nullopt;
   if (all_zero(out.trace_id) || all_zero(out.span_id)) return std::nullopt;

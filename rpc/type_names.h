@@ -13,8 +13,9 @@
 #include "base/status.h"
 #include "rpc/attachment.h"
 
-// Names of C++ types on the wire, the same for all languages: bool, int, float, str, bytes, none,
-// list[T], map[K, V], optional[T] (T or none), tuple[A, B], and any for structs and other types.
+// Names of C++ types on the wire, which other languages use as well: bool, int, float, str, bytes,
+// none, list[T], map[K, V], optional[T] (T or none), tuple[A, B]; and any, for structs and all
+// other types.
 namespace slime::rpc {
 
 namespace detail {

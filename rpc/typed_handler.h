@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by rpc/service.h: makes a RawHandler of a plain function.
+// Makes a RawHandler of a plain function. Included by rpc/service.h.
 
 #include <cstdint>
 #include <exception>
@@ -35,7 +35,8 @@ struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
 template <class C, class R, class... A>
 struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 
-// Arguments come by value or const reference; a reference to change would be lost.
+// True if a handler may have a parameter of type A: a value or a const reference. What a handler
+// writes to a non-const reference would be lost.
 template <class A>
 inline constexpr bool kIsArgument = !std::is_pointer_v<std::remove_cvref_t<A>> &&
                                     (!std::is_reference_v<A> || std::is_const_v<std::remove_reference_t<A>>);
@@ -58,7 +59,7 @@ struct ReplyOf<void> : ReplyOf<None> {};
 template <>
 struct ReplyOf<Status> : ReplyOf<None> {};
 
-// Encodes the result of a handler, with attachments if its type may have some.
+// Encodes the result of a handler. Sets `attachments` if a value of type T may have attachments.
 template <class T>
 ByteVector encode_result(const T& value, [[maybe_unused]] Attachments* attachments) {
   if constexpr (kMayAttach<T>) {
@@ -93,7 +94,7 @@ Result<ByteVector> encode_outcome(Call&& call, [[maybe_unused]] Attachments* att
   }
 }
 
-// Runs user code, and turns an exception into an error.
+// Runs a handler, and converts an exception to a kInternal error.
 template <class Call>
 Result<ByteVector> catch_thrown(const CallInfo& info, Call&& call) {
   try {
@@ -105,7 +106,7 @@ Result<ByteVector> catch_thrown(const CallInfo& info, Call&& call) {
   }
 }
 
-// The first parameter of a handler, if it is no argument.
+// The handler's first parameter, if it is not an argument of the call: none, CallInfo or Request.
 enum class Lead : std::uint8_t { kNone, kInfo, kRequest };
 
 template <class F, class Return, Lead kLead, class... A>
@@ -175,7 +176,8 @@ class TypedHandler {
           values);
     });
   }
-  // Moves an argument into a parameter by value; passes a reference otherwise.
+  // Type with which an argument is forwarded: moved into a parameter by value, otherwise by
+  // reference.
   template <class Arg>
   using pass = std::conditional_t<std::is_reference_v<Arg>, Arg, std::remove_cv_t<Arg>>;
 

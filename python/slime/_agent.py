@@ -24,7 +24,8 @@ from slime._service import AsyncRunner, Server
 _log = logging.getLogger("slime")
 
 _agents: weakref.WeakSet[PeerAgent] = weakref.WeakSet()
-# Agents with Python threads: they serve even if no reference to them is left.
+# Agents that run Python threads. The set keeps them alive: they serve even if the program keeps no
+# reference to them.
 _busy: set[PeerAgent] = set()
 
 
@@ -42,7 +43,8 @@ class PeerAgent(_slime.PeerAgent):
         $SLIME_CTRL_TOKEN, else none.
     ctrl_ca_file: PEM file of CA certificates for an https:// ctrl_url; empty: $SLIME_CTRL_CA_FILE,
         else the certificates of the system.
-    listen: the listening address. advertise: the address that peers connect to; empty: the same.
+    listen: the listening address. advertise: the address that peers connect to; empty: the address
+        of `listen`.
     provider: "auto" picks for each peer shared memory on one host, else RDMA if both have an active
         port, else tcp; peer.info() shows the choice and its reason. The name of a provider ("tcp",
         "shm", "verbs") picks that provider, or fails with the reason.
@@ -50,7 +52,7 @@ class PeerAgent(_slime.PeerAgent):
         ctrl_token. insecure: allows listening beyond loopback without either.
     progress: Progress.THREAD; or Progress.CALLER: only result() and poll() make progress.
     timeout: default timeout of operations, in seconds; streams have an idle timeout instead.
-    kind: services are found by it ("worker").
+    kind: kind of the agent ("worker"), by which peers find it.
     heartbeat: interval in seconds; None: as the registry asks.
     report_links: heartbeats report the connections, their bytes and some counters to nanoctrl, for
         its page and /metrics.
@@ -60,7 +62,8 @@ class PeerAgent(_slime.PeerAgent):
         The caller's side counts between two messages, the first and the result included; the
         handler's side counts while it reads or writes.
     memory_bytes: most bytes that the process holds for its peers: large requests that are not
-        answered yet, and large answers that callers have not read. One connection may hold a quarter.
+        answered yet, and large answers that callers have not read. One connection may hold a
+        quarter.
     max_payload_bytes: the largest request, reply or message that this agent reads.
     outage_tolerated: seconds that a peer may be unreachable before its connections end, 1 to 3600;
         None: $SLIME_OUTAGE_TOLERATED, else 5. Both ends of a connection should use the same value.
@@ -129,8 +132,8 @@ class PeerAgent(_slime.PeerAgent):
         _agents.add(self)
 
     def peer(self, name_or_address: str) -> Peer:
-        """Returns the peer with this name ("worker:0") or address ("host:port"). Cannot fail; the
-        first use can."""
+        """Returns the peer with this name ("worker:0") or address ("host:port"). Does not connect,
+        so it cannot fail; the first operation of the peer can."""
         return Peer(self, name_or_address)
 
     # ---- memory
@@ -153,7 +156,8 @@ class PeerAgent(_slime.PeerAgent):
         self._published[name] = owner
 
     def unpublish(self, name: str) -> None:
-        """Unpublishes a name: peers do not find it from now on."""
+        """Removes a region's name from the published names: peers no longer find the region by this
+        name."""
         super().unpublish(name)
         self._published.pop(name, None)
 
@@ -171,11 +175,11 @@ class PeerAgent(_slime.PeerAgent):
         """Serves the methods of `target` that are marked with @slime.method, to every peer.
 
         Plain methods run on `workers` threads, several at once; async methods run on one asyncio
-        loop, in a thread of the agent. At most `queue_limit` requests wait, and as many async calls
-        run; further calls end with ResourceExhausted. An exception of a handler reaches the caller: a
-        slime.Error with its code, any other exception as Internal, with its traceback if
-        `tracebacks`. Other exceptions are also logged here with their traceback (logger "slime",
-        level error).
+        loop, in a thread of the agent. At most `queue_limit` requests wait, and at most
+        `queue_limit` async calls run at once; further calls end with ResourceExhausted. An
+        exception of a handler reaches the caller: a slime.Error with its code, any other exception
+        as Internal, with its traceback if `tracebacks`. Other exceptions are also logged here with
+        their traceback (logger "slime", level error).
         """
         server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
         server.interceptors = self._server_interceptors
@@ -197,8 +201,8 @@ class PeerAgent(_slime.PeerAgent):
         wait_for_ready: bool = False,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> Proxy:
-        """Returns a proxy that calls a live server of the service, found by nanoctrl, and waits:
-        `agent.proxy("Calc").add(1, 2)`.
+        """Returns a proxy whose calls go to a live server of the service and wait for the result:
+        `agent.proxy("Calc").add(1, 2)`. nanoctrl names the servers.
 
         A call that was certainly not executed goes to the next server, within `timeout` seconds
         (None: the agent's default). A server that failed is avoided for a short while. Raises
@@ -216,18 +220,19 @@ class PeerAgent(_slime.PeerAgent):
         return Proxy(servers, service, timeout)
 
     def async_proxy(self, service: str, timeout: Optional[float] = None, **options: Any) -> AsyncProxy:
-        """Like proxy(), with the same options: `await agent.async_proxy("Calc").add(1, 2)`."""
+        """Like proxy(), with the same options, but calls return awaitables: `await
+        agent.async_proxy("Calc").add(1, 2)`."""
         return AsyncProxy(self.proxy(service, **options)._peer, service, timeout)
 
     def add_server_interceptor(self, interceptor: Interceptor) -> None:
-        """Adds an interceptor for calls that this agent serves in Python, from the next one on.
-        Interceptors run in the order in which they were added. They do not see calls of
+        """Adds an interceptor for the Python calls that this agent serves, beginning with the next
+        call. Interceptors run in the order in which they were added. They do not see calls of
         slime.Reflection and slime.Health, which C++ serves."""
         self._server_interceptors.append(interceptor)
 
     def add_client_interceptor(self, interceptor: Interceptor) -> None:
-        """Adds an interceptor for calls that this agent makes, from the next one on. Interceptors run
-        in the order in which they were added."""
+        """Adds an interceptor for calls that this agent makes, beginning with the next call.
+        Interceptors run in the order in which they were added."""
         self._client_interceptors.append(interceptor)
 
     def on_imm(self, handler: Callable[[Peer, int], Any]) -> None:
@@ -282,10 +287,11 @@ class PeerAgent(_slime.PeerAgent):
     # ---- the end
 
     def close(self, timeout: float = 2.0) -> None:
-        """Deregisters, refuses new work, finishes operations in flight within `timeout` seconds, and
-        closes every connection and region: after it no peer touches our memory. Raises
-        DeadlineExceeded, and still closes, if operations were cut off. A running handler goes on; its
-        answer is dropped. Later calls, and calls in a forked child, do nothing."""
+        """Deregisters, refuses new work, finishes operations in flight within `timeout` seconds,
+        and closes every connection and region. Afterwards no peer can access this agent's memory.
+        Raises DeadlineExceeded, and still closes, if operations were cut off. A handler that is
+        running goes on, and its answer is dropped. Later calls, and calls in a forked child, do
+        nothing."""
         if self.forked:
             return
         with self._lock:
@@ -299,7 +305,7 @@ class PeerAgent(_slime.PeerAgent):
             self._end_threads(deadline)
 
     def _close_and_log(self) -> None:
-        """Closes, and logs an error: there is no caller that could handle it."""
+        """Closes the agent. Logs an error of close(), because no caller could handle it."""
         try:
             self.close()
         except DeadlineExceeded as error:
@@ -331,8 +337,8 @@ class PeerAgent(_slime.PeerAgent):
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        """Closes on another thread: the event loop goes on. A cancelled task stops waiting; the agent
-        closes all the same."""
+        """Closes the agent on another thread, so that the event loop goes on. If the awaiting task
+        is cancelled, the task stops waiting, but the agent closes nevertheless."""
         loop = asyncio.get_running_loop()
         closed = loop.create_future()
 
@@ -341,7 +347,8 @@ class PeerAgent(_slime.PeerAgent):
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(lambda: closed.done() or closed.set_result(None))
 
-        # Not the loop's executor: all its threads may wait for operations of this agent.
+        # Starts a thread instead of using the event loop's executor: all threads of the executor
+        # may be waiting for operations of this agent.
         threading.Thread(target=close, name="slime-close").start()
         await asyncio.shield(closed)
 
@@ -352,8 +359,8 @@ class PeerAgent(_slime.PeerAgent):
 
 
 def _close_all() -> None:
-    # Runs before the interpreter ends: afterwards no Python thread may run, and C++ needs the
-    # interpreter.
+    # This function runs before the interpreter ends. Afterwards no Python thread may run, but
+    # closing an agent needs Python.
     for agent in list(_agents):
         try:
             agent._close_and_log()

@@ -1,4 +1,4 @@
-"""The coroutine that calls of an AsyncProxy return. Its call has already begun."""
+"""AsyncCall: the awaitable that calls of an AsyncProxy return. The call has already begun."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class AsyncCall(collections.abc.Coroutine):
     __slots__ = ("_future", "_on_success", "_steps", "__weakref__")
 
     def __init__(self, future: _slime.Future, on_success: Optional[Callable[[], None]] = None) -> None:
-        """on_success: called each time the result is taken."""
+        """on_success: called each time result() or `await` returns the result."""
         self._future = future
         self._on_success = on_success
         self._steps: Optional[Generator[Any, None, Any]] = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # A generator: its frame keeps this object alive during `await proxy.method()`.
+        # __await__() is a generator: its frame keeps this object alive during `await
+        # proxy.method()`.
         return self._taken((yield from _completion.await_future(self._future)))
 
     def _taken(self, value: Any) -> Any:
@@ -57,7 +58,7 @@ class AsyncCall(collections.abc.Coroutine):
             self._steps = _completion.await_future(self._future)
         try:
             return step(self._steps)
-        except BaseException as ended:  # the await has ended, and may be repeated
+        except BaseException as ended:  # the await has ended with an exception, and may be repeated
             self._steps = None
             if isinstance(ended, StopIteration):
                 self._taken(ended.value)
@@ -67,7 +68,8 @@ class AsyncCall(collections.abc.Coroutine):
         try:
             if not self._future.done():
                 self._future.cancel()
-        except (AttributeError, Error):  # __init__ failed, or the future belongs to the parent process
+        # `_future` does not exist because __init__() failed, or belongs to the parent process
+        except (AttributeError, Error):
             pass
 
     # ---- the methods of slime.Future
@@ -105,7 +107,7 @@ class AsyncCall(collections.abc.Coroutine):
 
 
 class AsyncOneWay(AsyncCall):
-    """An AsyncCall of a one-way call: dropping it does not cancel the call."""
+    """The AsyncCall of a one-way call. Dropping the object does not cancel the call."""
 
     __slots__ = ()
 

@@ -1,5 +1,5 @@
-"""Attachments of calls: arrays, tensors, regions and long bytes, sent from their memory without a
-copy and beside the msgpack body. Never pickled."""
+"""Attachments of calls: arrays, tensors, regions and long bytes, which are sent directly from their
+memory, without a copy, next to the msgpack body. Pickle is never used."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BYTES = frozenset((bytes, bytearray, memoryview))
 # Type of the msgpack extension value that refers to an attachment.
 _EXTENSION = 1
 
-# NumPy's names of plain numbers, times and texts of fixed length; never objects.
+# Matches NumPy's dtype strings of numbers, times and fixed-length texts; never of Python objects.
 _DTYPE = re.compile(r"[<>|](?:[biufc][0-9]{1,2}|[SU][0-9]{1,9}|[mM]8(?:\[[0-9]{0,6}[a-zA-Z]{1,2}\])?)", re.ASCII)
 _KINDS = "biufcmMSU"
-# A bytes object has the dtype of one NumPy item of its length.
+# Matches the dtype string of bytes: a bytes object is sent as one NumPy item ("S") of its length.
 _ONE_BYTES = re.compile(r"\|S([0-9]{1,20})", re.ASCII)
 _TENSOR = re.compile(r"torch\.(bool|(?:uint|int|float|bfloat|complex)[0-9a-z_]{1,20})", re.ASCII)
 _TENSOR_AS_ARRAY = {
@@ -42,7 +42,8 @@ _TENSOR_AS_ARRAY = {
 
 
 class _Beside(Exception):
-    """Raised when a value needs an attachment, or has one."""
+    """Raised while packing a value that has to be sent as an attachment, or contains such a
+    value."""
 
 
 # ------------------------------------------------------------------------------------------ sending
@@ -72,8 +73,8 @@ def _has_memory(value: Any) -> bool:
     )
 
 
-# Unused packers: making a packer takes three times as long as packing a short value. A packer that
-# failed is not used again. pop() and append() are atomic.
+# Packers that are not in use now. Making a packer takes three times as long as packing a short
+# value. A packer that failed is not put back. pop() and append() are atomic.
 _packers: List[msgpack.Packer] = []
 
 
@@ -154,7 +155,7 @@ def _add_array(beside: _slime.AttachedBody, array: Any) -> bytes:
             f"arrays of {dtype} do not travel: only numbers, bool, times, and texts of one length do"
             + (", one array for each field" if dtype.names else "")
         )
-    # An array that is not in C order is copied, once, here.
+    # Copies an array that is not in C order, since attachments are sent from contiguous memory.
     flat = array if array.flags.c_contiguous else numpy.array(array, order="C", copy=True, subok=False)
     # Times do not have the buffer protocol.
     memory = flat.view(f"i{dtype.itemsize}") if dtype.kind in "mM" else flat
@@ -186,8 +187,8 @@ def _owner(value: Any) -> Any:
 
 
 def _lent_as_it_is(value: Any) -> Any:
-    """Returns the owner of the value's memory if the memory can be sent without registering it for
-    this call; otherwise None."""
+    """Returns the MemoryRegion or Attachment that owns the value's memory, if the memory can be
+    sent without a registration for this call; otherwise None."""
     owner = _owner(value)
     if isinstance(owner, _slime.MemoryRegion):
         readable = _slime.Rights.REMOTE_READ
@@ -198,8 +199,8 @@ def _lent_as_it_is(value: Any) -> Any:
 def starter(
     raw: Callable, attached: Callable, names: tuple, arguments: tuple, timeout: Optional[float], into: Any = None
 ) -> Callable[[Optional[list], bool], _slime.Future]:
-    """Returns start() for begin_call(): calls with `raw`, or with `attached` if the request has
-    attachments or the reply's attachments have a destination."""
+    """Returns the start() function for begin_call(). start() calls `attached` if the request has
+    attachments or the reply's attachments have a destination, otherwise `raw`."""
     body, beside = pack(arguments)
     if into is not None:
         beside = into_of(into, beside)
@@ -209,7 +210,8 @@ def starter(
 
 
 def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:
-    """Adds the destinations that a call names for its reply's attachments."""
+    """Adds `into`, the memory that the attachments of the call's reply are to be written to, to the
+    request's attachments."""
     out = _slime.AttachedBody() if beside is None else beside
     for each in into if isinstance(into, (list, tuple)) else [into]:
         memory = each
@@ -235,7 +237,8 @@ def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.Attached
 
 
 class _Received:
-    """Remembers the attachment behind each tensor, since a tensor does not refer to it."""
+    """Maps each received tensor to its attachment, because a tensor has no reference to the
+    attachment."""
 
     def note(self, tensor: Any, attachment: _slime.Attachment) -> Any:
         tensor._slime_attachment = attachment
@@ -255,9 +258,9 @@ def _found(code: int, data: bytes) -> Any:
 
 
 def unpack(payload: Any) -> Any:
-    """Decodes one msgpack value. Raises InvalidArgument for other bytes, and for references to missing
-    attachments. The payload keeps its attachments, besides the views in the value: see
-    drop_attachments()."""
+    """Decodes one msgpack value. Raises InvalidArgument for bytes that are not one msgpack value,
+    and for references to missing attachments. The payload goes on keeping the attachments, as do
+    the views in the value: see drop_attachments()."""
     if isinstance(payload, _slime.Payload):
         value = _slime.decode_value(payload)
         if value is not NotImplemented:
@@ -273,8 +276,8 @@ def unpack(payload: Any) -> Any:
     def value_of(code: int, data: bytes) -> Any:
         if code != _EXTENSION:
             return msgpack.ExtType(code, data)
-        # Each attachment once: bytes are copied, so repeated references could multiply their
-        # memory.
+        # Takes each attachment only once: bytes are copied, so repeated references to one
+        # attachment could multiply the memory that they take.
         if data[:4] in taken:
             raise InvalidArgument("not a msgpack value: an attachment that stands in two places")
         taken.add(data[:4])
@@ -284,8 +287,8 @@ def unpack(payload: Any) -> Any:
 
 
 def unpack_reply(payload: Any) -> Any:
-    """Decodes the value of a reply. Raises Internal, with maybe_executed, if the peer's bytes are no
-    value."""
+    """Decodes the value of a reply. Raises Internal, with maybe_executed set, if the peer's bytes
+    are not a msgpack value."""
     try:
         return unpack(payload)
     except InvalidArgument as error:
@@ -308,7 +311,7 @@ def _value(attachment: _slime.Attachment) -> Any:
 
 def _tensor(attachment: _slime.Attachment, name: str) -> Any:
     try:
-        # takes about a second, once, in a process that has torch and has not imported it
+        # takes about a second if the process has torch installed but not imported yet
         import torch
     except ImportError:
         as_array = _TENSOR_AS_ARRAY.get(name)
@@ -344,9 +347,10 @@ def _check_size(attachment: _slime.Attachment, item: int) -> None:
 
 
 def release(value: Any) -> None:
-    """Frees the memory of a received attachment now, instead of when its last view is gone. An array,
-    tensor or view of it must not be used afterwards: large ones read as zeros. Memory that the call
-    named as a destination stays. Raises InvalidArgument for a value that was not received."""
+    """Frees the memory of a received attachment now, instead of when its last view is destroyed.
+    Arrays, tensors and views of that memory must not be used afterwards: large ones read as zeros.
+    Memory that the call named as a destination is not freed. Raises InvalidArgument for a value
+    that was not received."""
     attachment = _received.get(value) or _owner(value)
     if not isinstance(attachment, _slime.Attachment):
         raise InvalidArgument(f"{type(value).__name__} is not, and does not lie in, memory that was received")
@@ -360,7 +364,8 @@ def release(value: Any) -> None:
 
 
 class _Releaser:
-    """The thread that releases sent memory while no call of Slime does so."""
+    """The thread that releases memory of sent attachments while the program makes no calls of
+    Slime."""
 
     _lock = threading.Lock()
     _thread: Optional[threading.Thread] = None
@@ -381,7 +386,7 @@ class _Releaser:
 
     @classmethod
     def close(cls, deadline: float) -> None:
-        """Ends the thread, when the process ends and all agents are closed."""
+        """Ends the thread. Called when the process ends, after all agents are closed."""
         with cls._lock:
             thread = cls._thread
         if thread is not None:

@@ -8,7 +8,7 @@ import msgpack
 
 from slime._errors import InvalidArgument
 
-# Exceptions of msgpack for bytes that it cannot decode, or that make no Python value.
+# Exceptions that msgpack raises for bytes that it cannot decode, or that are no valid Python value.
 _DECODE_ERRORS = (
     ValueError,
     TypeError,
@@ -20,7 +20,8 @@ _DECODE_ERRORS = (
 
 
 def check_int(value: Any) -> None:
-    """Raises TypeError for an int: msgpack calls this only for ints that are too large."""
+    """Raises TypeError if `value` is an int: msgpack calls this function only for an int that is
+    too large."""
     if isinstance(value, int):
         bits = value.bit_length()
         text = str(value) if bits <= 256 else f"an int of {bits} bits"
@@ -28,7 +29,8 @@ def check_int(value: Any) -> None:
 
 
 def _extend(value: Any) -> Any:
-    """Called by msgpack for unknown types. Converts NumPy scalars; other types are errors."""
+    """Converts values of types that msgpack does not know, for msgpack. Converts NumPy scalars;
+    raises TypeError for other types."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     check_int(value)
@@ -50,8 +52,8 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(payload: Any, extend: Callable = msgpack.ExtType) -> Any:
-    """Decodes one msgpack value. Raises InvalidArgument for other bytes. `extend` makes the values of
-    extensions."""
+    """Decodes one msgpack value. Raises InvalidArgument for bytes that are not one msgpack value.
+    `extend` converts extension values."""
     try:
         return msgpack.unpackb(payload, raw=False, strict_map_key=False, ext_hook=extend)
     except InvalidArgument:

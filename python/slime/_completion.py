@@ -1,6 +1,8 @@
-"""Completion of futures in Python: asyncio loops watch a descriptor, callbacks have a thread.
+"""Completion of futures in Python. Asyncio loops watch a file descriptor. A thread of its own runs
+the callbacks.
 
-Slime's loop only puts a number into a queue; all Python code runs on Python threads.
+Slime's loop only puts the number of a finished future into a queue; all Python code runs on Python
+threads.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ _log = logging.getLogger("slime")
 
 
 def join_until(thread: threading.Thread, deadline: float) -> None:
-    """Joins `thread` until `deadline` (time.monotonic()). Does nothing on that thread itself."""
+    """Joins `thread` until `deadline` (time.monotonic()). Does nothing if `thread` is the calling
+    thread."""
     if thread is not threading.current_thread():
         thread.join(min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX))
 
 
 class _Waiting:
-    """Functions by number, each called once when its number comes through the queue."""
+    """Functions by their number. Each function is called once, when its number comes through the
+    queue."""
 
     def __init__(self) -> None:
         self.queue = _slime.CompletionQueue()
@@ -53,8 +57,9 @@ class _Waiting:
                 function()
 
 
-# One _Waiting for each asyncio loop in use. Weak, because its functions hold the loop: only the
-# loop holds it, as a reader, and releases it when the loop is closed.
+# One _Waiting for each asyncio loop in use. The references are weak, because the functions in a
+# _Waiting refer to the loop. Only the loop holds its _Waiting, as a reader of a descriptor, and
+# drops it when the loop is closed.
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Waiting]] = weakref.WeakKeyDictionary()
 _loops_lock = threading.Lock()
 
@@ -90,24 +95,28 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
         raise
     finally:
         waiting.forget(number)
-    # Takes the value here, not in finish(): a task that is cancelled before it runs again must not
-    # take a message.
+    # Takes the value here and not in finish(): a task that is cancelled before it runs again must
+    # not take a message out of its tag.
     return future.result(0)
 
 
 class Receive(_slime.Future[bytes]):
-    """Future of the next message with a tag, as bytes. If this future is dropped or cancelled before
-    result() or await has returned the message, the message returns to the front of its tag."""
+    """Future of the next message with a tag, as bytes. If the future is dropped or cancelled before
+    result() or `await` has returned the message, the message goes back to the front of the messages
+    with that tag."""
 
     def result(self, timeout: Optional[float] = None) -> bytes:
-        """Waits, and returns the message, like Future.result(). Later calls return it again."""
+        """Waits for the message and returns it, like Future.result(). Later calls return the same
+        message."""
         try:
             message: bytes = self._peek(timeout)
         except BaseException:
-            del self  # the traceback keeps this frame, which would keep the receive alive
+            # an exception's traceback keeps this frame, which would keep the receive alive through
+            # `self`
+            del self
             raise
-        # Python runs signal handlers after calls, not after attribute stores: no handler can raise
-        # before the return.
+        # Python runs signal handlers after calls, but not after attribute stores: no signal handler
+        # can raise between the store and the return.
         self._kept = True
         return message
 
@@ -151,8 +160,8 @@ def add_done_callback(future: _slime.Future, callback: Callable[[_slime.Future],
 
 
 class Driver:
-    """Makes progress for awaited futures and futures with callbacks of an agent with Progress.CALLER,
-    since no thread waits for them in result()."""
+    """Makes progress for an agent with Progress.CALLER while some of its futures are awaited or
+    have callbacks, since no thread waits for those futures in result()."""
 
     def __init__(self) -> None:
         self._futures: queue.SimpleQueue[_slime.Future | None] = queue.SimpleQueue()
@@ -182,7 +191,8 @@ class Driver:
 
 def _drive(future: _slime.Future) -> None:
     agent: Any = future.agent
-    # None: the future of a handler's stream, whose agent makes progress for its callers.
+    # `agent` is None for a future of a handler's stream: the handler's agent already makes progress
+    # for its callers.
     if agent is not None and agent.progress == _slime.Progress.CALLER and not future.done():
         agent._drive(future)
 

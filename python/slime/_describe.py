@@ -8,18 +8,18 @@ import types
 import typing
 from typing import Any, Callable, List, Tuple
 
-# (name, type, may be left out, stands for any number of arguments)
+# A parameter: (name, type, may be left out, stands for any number of arguments).
 Parameter = Tuple[str, str, bool, bool]
 
 _NAMES = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes", bytearray: "bytes", memoryview: "bytes"}
 _LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
-# X | Y, in Python versions that have it.
+# The origins of union types: typing.Union, and types.UnionType (X | Y) in Python versions with it.
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 def wire_type(hint: Any) -> str:
-    """Returns the wire type of a type hint; "any" if it has none."""
+    """Returns the wire type of a type hint; "any" if the hint has no wire type."""
     if hint is None or hint is type(None):
         return "none"
     origin = typing.get_origin(hint) or hint
@@ -29,7 +29,7 @@ def wire_type(hint: Any) -> str:
     if origin is tuple and hint not in (tuple, typing.Tuple):
         if len(inner) == 2 and inner[1] is Ellipsis:
             return f"list[{wire_type(inner[0])}]"
-        # tuple[()] contains one empty tuple in some versions of Python.
+        # The arguments of the hint tuple[()] are one empty tuple in some versions of Python.
         return "tuple[" + ", ".join(wire_type(each) for each in inner if each != ()) + "]"
     if origin is tuple or origin in _LISTS:
         return f"list[{wire_type(inner[0]) if len(inner) == 1 else 'any'}]"
@@ -47,10 +47,12 @@ def _union(members: tuple) -> str:
 
 
 def describe(function: Callable, signature: inspect.Signature) -> Tuple[List[Parameter], str, str]:
-    """Returns parameters, result and docstring of a function with positional arguments."""
+    """Returns the parameters, the result and the docstring of a function with positional
+    arguments."""
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # a hint refers to a name that only type checkers see: no type is known
+    # a hint has a name that only type checkers can resolve: treats all hints as missing
+    except Exception:
         hints = {}
     parameters = []
     for parameter in signature.parameters.values():

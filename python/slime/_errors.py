@@ -1,5 +1,5 @@
-"""The exceptions, one class for each code. The class tells the caller what to do next; the text is for
-people."""
+"""The exceptions, one class for each error code. The class tells the program what to do next; the
+text is for people."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from slime._slime import Code
 
 
 class Error(Exception):
-    """Base of all errors. `code` tells what to do next; `text` tells what happened, to which peer, and
-    what to check.
+    """Base class of all errors. `code` tells what the program should do next; `text` tells people
+    what happened, to which peer, and what to check.
 
     `maybe_executed` is true if the peer may have executed the failed request.
     """
@@ -44,7 +44,7 @@ class InvalidArgument(_Coded, ValueError):
 
 
 class NotFound(_Coded, LookupError):
-    """There is no such peer, service or object: branch on it."""
+    """There is no such peer, service or object. The program decides how to go on without it."""
 
     _code = Code.NOT_FOUND
 
@@ -62,7 +62,7 @@ class PermissionDenied(_Coded, PermissionError):
 
 
 class Unauthenticated(_Coded):
-    """Get rights: the token is missing or wrong."""
+    """The token is missing or wrong. Call again with a valid token."""
 
     _code = Code.UNAUTHENTICATED
 
@@ -80,7 +80,7 @@ class Unimplemented(_Coded, NotImplementedError):
 
 
 class DeadlineExceeded(_Coded, TimeoutError):
-    """The outcome is unknown: retry only what is idempotent."""
+    """The outcome of the call is unknown. Retry only idempotent calls."""
 
     _code = Code.DEADLINE_EXCEEDED
 
@@ -92,7 +92,7 @@ class Cancelled(_Coded):
 
 
 class Aborted(_Coded):
-    """The peer restarted: redo from a higher level."""
+    """The peer restarted. Repeat the whole work of which this call is a part."""
 
     _code = Code.ABORTED
 
@@ -110,7 +110,7 @@ class Corrupt(_Coded):
 
 
 class Internal(_Coded):
-    """A bug, here or in a peer's handler: report it."""
+    """A bug in this program, in Slime or in a peer's handler. Report it."""
 
     _code = Code.INTERNAL
 
@@ -119,8 +119,8 @@ _CLASSES = {c._code: c for c in _Coded.__subclasses__()}
 
 
 class WaitTimeout(Error, TimeoutError):
-    """The timeout of result() or exception() passed. The operation goes on, and both may be called
-    again."""
+    """The timeout that was given to result() or exception() has passed. The operation goes on, and
+    either function may be called again."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(Code.DEADLINE_EXCEEDED, text)
@@ -136,7 +136,7 @@ def from_status(code: int, text: str, maybe_executed: bool) -> Error:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns type and text of an exception; only the type if its `__str__` raises."""
+    """Returns the type and the text of an exception; only the type if its `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except BaseException:  # __str__ is user code
@@ -144,8 +144,8 @@ def text_of(error: BaseException) -> str:
 
 
 def log_failure(log: logging.Logger, error: BaseException, text: str, *arguments: Any) -> None:
-    """Logs an exception of user code, with its traceback. Ignores exceptions of the log's own handlers, so that the
-    Slime thread that ran the user code goes on."""
+    """Logs an exception of user code, with its traceback. Ignores exceptions of the logging
+    handlers, so that the calling thread of Slime goes on."""
     try:
         log.error(text, *arguments, exc_info=error)
     except BaseException:

@@ -1,4 +1,5 @@
-"""What an agent shows of itself and of its peers: dicts with the fields below. Keys may be added."""
+"""The dicts that PeerAgent.info(), Peer.info() and PeerAgent.list_peers() return, with their
+fields. Later versions may add keys."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Dict, List, Optional, TypedDict
 
 
 class ErrorInfo(TypedDict):
-    """An error. code: its name, such as "unavailable"; text: for people."""
+    """An error. code: name of the code, such as "unavailable"; text: description for people."""
 
     code: str
     text: str
@@ -18,14 +19,16 @@ class PeerInfo(TypedDict, total=False):
     name: as given to agent.peer(), or as the peer calls itself. address: "host:port"; empty: not
         known yet.
     peer, instance: the name and the id of the connected peer; empty: no connection.
-    provider: "tcp", "shm", "verbs". reason: for the choice of provider, and why others were passed over.
-    state: "idle", "resolving", "handshaking", "ready", ... error: of the last attempt or connection, or None.
-    failures: attempts that failed since the last connection. waiting: operations that wait for a
-        connection. connects: connections since the agent started.
+    provider: "tcp", "shm", "verbs". reason: why this provider was chosen, and the others were not.
+    state: "idle", "resolving", "handshaking", "ready", ... error: of the last attempt or
+        connection, or None.
+    failures: attempts that failed since the last connection. waiting: number of operations that
+        wait for a connection. connects: number of connections since the agent started.
     connection: id of the connection; 0: none, and the keys below are missing.
-    opened_by_us: whether this agent opened the connection. endpoint: its queues, windows and
-        timeouts, for people.
-    in_flight: operations that the connection has. credits: messages that it would take now.
+    opened_by_us: whether this agent opened the connection. endpoint: queues, windows and timeouts
+        of the connection, as text for people.
+    in_flight: number of operations under way on the connection. credits: number of messages that
+        the peer would take now.
     counters: of the connection, by name; sizes are in bytes where the name says so.
     """
 
@@ -52,8 +55,8 @@ class RegistryInfo(TypedDict):
     """The state of an agent's registration with nanoctrl.
 
     state: "registered", ... error: of the last exchange that failed, or None.
-    ttl_ms: milliseconds of the lease without a heartbeat. newest_key: id of the newest key of the
-        scope; 0: no keys. heartbeats, registrations: since the agent started.
+    ttl_ms: milliseconds that the lease lasts without a heartbeat. newest_key: id of the newest key
+        of the scope; 0: no keys. heartbeats, registrations: numbers since the agent started.
     """
 
     url: str
@@ -71,7 +74,7 @@ class RegistryInfo(TypedDict):
 class OperationInfo(TypedDict):
     """An operation in flight.
 
-    what: "call cache.get". stage: "under way", ... age_ms: milliseconds since it began.
+    what: "call cache.get". stage: "under way", ... age_ms: milliseconds since the operation began.
         deadline_ms: milliseconds until its deadline.
     """
 
@@ -85,16 +88,16 @@ class OperationInfo(TypedDict):
 class AgentInfo(TypedDict, total=False):
     """An agent: PeerAgent.info().
 
-    address: that peers connect to. provider: as given. reason: which providers work here, and why
-        others do not.
-    outage_tolerated_ms: milliseconds. memory_bytes, max_payload_bytes: bytes.
-    state: "open", "closed", "forked"; most keys below are missing if not open.
-    registry: missing without a ctrl_url.
-    server: requests, refused, expired: since the start; queued, running: now.
-    device: counters of the adapters, as their drivers name them; include other processes.
-    loop: why the loop did not answer; then the keys below are missing.
-    connections, regions_published, operations_in_flight: now. The other numbers: since the start.
-    port: counters of all connections, ended ones too. operations: the oldest.
+    address: address that peers connect to. provider: the agent's option `provider`. reason: which
+    providers work on this machine, and why the others do not. outage_tolerated_ms: milliseconds.
+    memory_bytes, max_payload_bytes: bytes. state: "open", "closed", "forked"; most keys below are
+    missing unless it is "open". registry: missing without a ctrl_url. server: requests, refused and
+    expired count since the start of the agent; queued and running count the present. device:
+    counters of the network adapters, as their drivers name them; they include the traffic of other
+    processes. loop: why the agent's loop thread did not answer; if present, the keys below are
+    missing. connections, regions_published and operations_in_flight count the present. The other
+    numbers count since the start of the agent. port: counters of all connections, including ended
+    ones. operations: the oldest operations in flight.
     """
 
     name: str
@@ -126,8 +129,8 @@ class AgentInfo(TypedDict, total=False):
 
 
 class RegisteredService(TypedDict):
-    """A service of a RegisteredPeer. methods: empty: not stated. health: "serving", "draining",
-    "not_serving"."""
+    """A service of a RegisteredPeer. methods: names of its methods; empty if the peer does not tell
+    them. health: "serving", "draining", "not_serving"."""
 
     name: str
     kind: str
@@ -137,7 +140,7 @@ class RegisteredService(TypedDict):
 
 
 class RegisteredRegion(TypedDict):
-    """A region of a RegisteredPeer. length_bytes: bytes. rights: "local", "read", "write",
+    """A region of a RegisteredPeer. length_bytes: size in bytes. rights: "local", "read", "write",
     "read_write"."""
 
     name: str
@@ -148,8 +151,8 @@ class RegisteredRegion(TypedDict):
 class RegisteredPeer(TypedDict):
     """A peer in nanoctrl's list: PeerAgent.list_peers().
 
-    incarnation: a later owner of the name has a larger one. revision: of the scope, when the record
-        last changed. expires_in_ms: milliseconds left of the lease.
+    incarnation: number that grows with each new owner of the name. revision: revision of the scope
+    when this record last changed. expires_in_ms: milliseconds left of the lease.
     """
 
     name: str

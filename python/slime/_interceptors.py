@@ -20,8 +20,9 @@ Entries = List[Tuple[str, str, bool]]
 
 
 class Timing(NamedTuple):
-    """The parts of a call's time, in nanoseconds. `queue` and `handler` are measured by the server's
-    clock; `network` is the rest. `split` is False if the server did not report its parts."""
+    """The parts of a call's time, in nanoseconds. The server's clock measures `queue` and
+    `handler`; `network` is the rest of `total`. `split` is False if the server reported no times.
+    """
 
     queue: int
     handler: int
@@ -31,33 +32,35 @@ class Timing(NamedTuple):
 
 
 def timing_of(future: Any) -> Optional[Timing]:
-    """Returns the Timing of a finished call, given its future or stream, also after an error. Returns
-    None if the call was not made with timing=True."""
+    """Returns the Timing of a finished call, also of a failed one. `future`: the call's future or
+    stream. Returns None if the call was not made with timing=True."""
     parts = future._timing_parts()
     return None if parts is None else Timing(*parts)
 
 
 class Interceptor:
-    """Sees calls: of a server after agent.add_server_interceptor(), or of a client after
+    """Base class of interceptors. Sees the calls that an agent serves if added with
+    agent.add_server_interceptor(), and the calls that the agent makes if added with
     agent.add_client_interceptor().
 
-    An exception of before() refuses the call: a slime.Error unchanged, any other exception as
-    Internal; nothing was executed. after() is called once for each call that before() let pass, in
-    reverse order."""
+    An exception of before() refuses the call, so nothing is executed. The call ends with this
+    exception if it is a slime.Error, otherwise with Internal. after() is called once for each call
+    that before() has not refused, in the reverse order of the interceptors."""
 
     def before(self, call: Any) -> None:
-        """Server: gets a slime.Call, on the worker's thread, before the handler. Client: gets a
-        slime.ClientCall, in the caller's thread; its `metadata` may be changed."""
+        """Called before the call. On a server: on the worker's thread, before the handler, with a
+        slime.Call. On a client: on the caller's thread, with a slime.ClientCall, whose `metadata`
+        may be changed."""
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
-        """Server: before the answer leaves, on the thread that answers. Client: on the thread that
-        runs callbacks, once the future is done."""
+        """Called after the call. On a server: on the thread that answers, before the answer leaves.
+        On a client: on the thread that runs callbacks, once the future is done."""
 
 
 class ClientCall:
-    """A call before it leaves. `kind`: "call"; "one-way", which ends when it has left, so interceptors
-    do not see its outcome; "stream", which ends with its result. `peer` is "any server" for
-    agent.proxy()."""
+    """A call of a client before it leaves. `kind`: "call"; "one-way" (ends when the request has
+    left, so interceptors do not see later failures at the peer); "stream" (ends with its result).
+    `peer`: name of the peer, or "any server" for agent.proxy()."""
 
     def __init__(self, peer: str, service: str, method: str, metadata: Dict[str, str], kind: str = "call") -> None:
         self.peer = peer
@@ -65,23 +68,25 @@ class ClientCall:
         self.method = method
         self.metadata = metadata
         self.kind = kind
-        # keys that are left out for a peer of a version without metadata
+        # keys of `metadata` that are not sent to a peer whose version has no metadata
         self.optional: set = set()
 
 
 def as_error(error: BaseException, what: str) -> Error:
-    """Returns a slime.Error unchanged, any other exception as Internal."""
+    """Returns `error` if it is a slime.Error, otherwise an Internal error with the text of
+    `error`."""
     if isinstance(error, Error):
         return error
     return Internal(f"{what}: {text_of(error)}")
 
 
-# Exceptions that belong to the caller's thread or task, not to one call.
+# Exceptions that concern the caller's whole thread or task, and not only one call.
 _CALLERS_OWN = (KeyboardInterrupt, asyncio.CancelledError)
 
 
 class Passed:
-    """The interceptors that let one call pass. `callers_own`: exceptions that before() does not convert."""
+    """The interceptors whose before() has let one call pass. `callers_own`: classes of exceptions
+    that before() does not convert to slime.Error."""
 
     def __init__(
         self, interceptors: List[Interceptor], what: str, callers_own: Tuple[Type[BaseException], ...] = ()
@@ -107,7 +112,7 @@ class Passed:
             self._passed.append(each)
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> Optional[Error]:
-        """Runs after() of each interceptor. Returns the error with which the call ends."""
+        """Runs after() of each interceptor. Returns the error with which the call ends, or None."""
         while self._passed:
             try:
                 self._passed.pop().after(call, error, timing)
@@ -125,9 +130,9 @@ def begin_call(
     metadata: Optional[Mapping[str, str]] = None,
     timing: bool = False,
 ) -> _slime.Future:
-    """Begins a call of any kind: start(metadata entries or None, timing) begins it and returns its
-    future. `caller` is a Peer, or has its `name`, `agent`, `_metadata`, `_optional` and `_timing`.
-    Adds the caller's metadata, and runs the client interceptors of its agent."""
+    """Begins a call of any kind, with the metadata and the client interceptors of `caller`.
+    `start(metadata entries or None, timing)` begins the call and returns its future. `caller`: a
+    Peer, or an object with `name`, `agent`, `_metadata`, `_optional` and `_timing`."""
     timing = timing or caller._timing
     if not metadata and not caller._metadata and not caller.agent._client_interceptors:
         return start(None, timing)
@@ -155,7 +160,7 @@ def _start_seen(caller: Any, call: ClientCall, start: Callable, timing: bool) ->
         future = start(entries or None, timing)
     except Error as error:
         raise ended(error, None) or error
-    except BaseException as error:  # an argument of the wrong type, or Ctrl-C
+    except BaseException as error:  # an argument has the wrong type, or the user pressed Ctrl-C
         ended(as_error(error, "the call"), None)
         raise
     if passed._passed:
@@ -181,7 +186,8 @@ _TRACESTATE = re.compile(r"[ -~\t]{0,512}", re.ASCII)
 
 
 class TraceContext(NamedTuple):
-    """A position in a trace: W3C Trace Context, version 00."""
+    """A position in a trace: the header `traceparent` (W3C Trace Context, version 00) with its
+    tracestate."""
 
     trace_id: str
     span_id: str
@@ -195,7 +201,8 @@ class TraceContext(NamedTuple):
 
     @staticmethod
     def parse(traceparent: str, tracestate: str = "") -> Optional[TraceContext]:
-        """Returns None if `traceparent` is invalid. Ignores an invalid `tracestate`."""
+        """Parses the two headers. Returns None if `traceparent` is invalid; ignores an invalid
+        `tracestate`."""
         found = _TRACEPARENT.fullmatch(traceparent)
         if found is None:
             return None
@@ -206,7 +213,7 @@ class TraceContext(NamedTuple):
         return TraceContext(trace, span, bool(int(flags, 16) & 1), state)
 
     def child(self) -> TraceContext:
-        """Returns the same trace, with a new span."""
+        """Returns a context in the same trace, with a new span id."""
         return self._replace(span_id=secrets.token_hex(8))
 
     @property
@@ -218,7 +225,8 @@ _current: contextvars.ContextVar[Optional[TraceContext]] = contextvars.ContextVa
 
 
 def current_trace() -> Optional[TraceContext]:
-    """Returns the current trace: in a handler with ServerTracing, or after use_trace(); None: none."""
+    """Returns the current trace, which ServerTracing sets for a handler, and use_trace() sets
+    anywhere. Returns None if neither has set a trace."""
     return _current.get()
 
 
@@ -240,8 +248,8 @@ def _put_trace(metadata: Dict[str, str], trace: TraceContext) -> None:
 
 
 class ServerTracing(Interceptor):
-    """Continues the caller's trace, or begins a trace, with a span for each call: the handler's
-    current_trace()."""
+    """Server interceptor. Sets current_trace() for each call's handler: a new span in the caller's
+    trace, or in a new trace if the caller sent none."""
 
     def before(self, call: Any) -> None:
         parent = _trace_in(call.metadata)
@@ -251,7 +259,8 @@ class ServerTracing(Interceptor):
 
 
 class ClientTracing(Interceptor):
-    """Adds a span of the current trace, or of a new one, to calls without a valid traceparent."""
+    """Client interceptor. Adds a new span of the current trace, or of a new trace, to each call
+    that has no valid traceparent."""
 
     def before(self, call: ClientCall) -> None:
         if _trace_in(call.metadata):
@@ -265,8 +274,8 @@ class ClientTracing(Interceptor):
 
 
 class Logging(Interceptor):
-    """Logs one line for each call to the logger "slime.rpc": level info, or warning if it failed. For
-    both sides."""
+    """Interceptor for servers and clients. Logs one line for each call to the logger "slime.rpc":
+    level info, or warning if the call failed."""
 
     def after(self, call: Any, error: Optional[Error], timing: Optional[Timing]) -> None:
         side = "call of" if isinstance(call, ClientCall) else "called by"

@@ -1,12 +1,12 @@
-"""The methods that services are known to have, for dir(proxy). Nothing here asks a peer."""
+"""Remembers the methods of services for dir(proxy). This module never asks a peer for them."""
 
 from __future__ import annotations
 
 import keyword
 from typing import Any, Dict, Iterable, List
 
-# Most services of an agent, and most methods of a service, whose names are kept. The names come
-# from peers.
+# Most services that are remembered for an agent, and most methods for a service. The limit is
+# needed because the names come from peers.
 _LIMIT = 1024
 
 
@@ -14,7 +14,7 @@ class KnownMethods(Dict[str, None]):
     """Names of the methods of one service, as keys. Any thread."""
 
     def add(self, name: str) -> None:
-        """Adds a name, unless there are too many."""
+        """Adds a method's name, unless _LIMIT names are known already."""
         if len(self) < _LIMIT:
             self[name] = None
 
@@ -25,7 +25,8 @@ class KnownMethods(Dict[str, None]):
 
 
 def methods_of(agent: Any, service: str) -> KnownMethods:
-    """Returns the agent's KnownMethods of a service. All peers that serve it share them."""
+    """Returns the agent's KnownMethods of a service. All peers that serve `service` share the
+    object."""
     services: Dict[str, KnownMethods] = vars(agent).setdefault("_known_methods", {})
     found = services.get(service)
     if found is None:
@@ -36,7 +37,8 @@ def methods_of(agent: Any, service: str) -> KnownMethods:
 
 
 def remember(agent: Any, services: Any) -> None:
-    """Adds what Peer.services() returned. Ignores descriptions of another form."""
+    """Adds the methods in `services`, the result of Peer.services(). Ignores entries of another
+    form."""
     for service in services if isinstance(services, list) else ():
         try:
             names: Iterable[Any] = [method["name"] for method in service["methods"]]

@@ -22,7 +22,7 @@ def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights
 
 
 def region_of(array: Any) -> _slime.MemoryRegion:
-    """Returns the region that contains an array from `agent.empty`, or a view of it."""
+    """Returns the region of an array from `agent.empty`, or of a view of such an array."""
     base = array
     while base is not None:
         if isinstance(base, _slime.MemoryRegion):
@@ -35,7 +35,8 @@ def region_of(array: Any) -> _slime.MemoryRegion:
 
 
 def locate(array: Any) -> tuple[_slime.MemoryRegion, int, int]:
-    """Returns an array's region, the offset of its first byte, and its number of bytes."""
+    """Returns the region that contains the array, the offset of the array's first byte in the
+    region, and the array's number of bytes."""
     region = region_of(array)
     if isinstance(array, memoryview):
         raise InvalidArgument("a memoryview does not tell where it begins: pass its region and an offset")

@@ -16,8 +16,8 @@ from slime._streams import AsyncStream, Stream
 
 
 class Peer(_slime.Peer):
-    """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, and again after a
-    break.
+    """A peer by name or address: `agent.peer("worker:0")`. Connects on first use, and again after
+    the connection was lost.
 
     Cheap to make and copy; any thread. Timeouts are in seconds; None is the agent's default.
     """
@@ -27,8 +27,9 @@ class Peer(_slime.Peer):
     _timing = False
 
     def recv(self, tag: int, timeout: Optional[float] = None) -> Receive:
-        """Receives the next message with this tag, as bytes. A receive that is dropped, cancelled, or
-        ended by asyncio.wait_for returns its message to the front of the tag."""
+        """Receives the next message with this tag, as bytes. If the receive is dropped, cancelled,
+        or ended by asyncio.wait_for, its message returns to the front of the messages with this
+        tag."""
         return Receive(self._recv_future(tag, timeout))
 
     def call(
@@ -44,12 +45,13 @@ class Peer(_slime.Peer):
         """Calls `service`.`method`; the future's value is the result.
 
         Arrays, tensors, regions and long bytes in `arguments` are sent from their memory without a
-        copy, and must not change until the call has succeeded. `into` (an array, tensor or region, or
-        a list of them) receives those of the result, in order. `metadata` is sent in addition to that
-        of with_metadata(). With `timing`, slime.timing_of(future) returns the parts of the call's
-        time."""
+        copy, and must not change until the call has succeeded. `into` (an array, tensor or region,
+        or a list of them) is memory that the arrays, tensors, regions and long bytes of the result
+        are written to, in order. `metadata` is sent in addition to the entries of with_metadata().
+        With `timing`, slime.timing_of(future) returns the parts of the call's time."""
         if into is None and not metadata and not (timing or self._timing or self._metadata):
-            # Most calls have none of these; C++ sends them alone.
+            # Fast path for a call without metadata, timing, `into` and interceptors: C++ sends it
+            # directly.
             if not self.agent._client_interceptors:
                 future = _slime.call_value(self, service, method, arguments, timeout)
                 if future is not None:
@@ -66,7 +68,7 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> _slime.Future[memoryview]:
-        """Calls a raw method with bytes, or any object with the buffer protocol, which are copied. The
+        """Calls a raw method. `body`, bytes or any object with the buffer protocol, is copied. The
         future's value is a memoryview of the answer."""
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
@@ -82,9 +84,10 @@ class Peer(_slime.Peer):
         timeout: Optional[float] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> _slime.Future[None]:
-        """Calls without an answer. The future is done once the request has left and the peer has read
-        the attachments; with_timing() measures that time. A refusal or a failed handler is counted
-        (`one_way_failed` in info()) and logged in this process."""
+        """Calls a method without waiting for an answer. The future is done once the request has
+        left and the peer has read the attachments; with_timing() measures that time. If the peer
+        refuses the call or its handler fails, this process counts it (`one_way_failed` in info())
+        and logs it."""
         body, beside = _attachments.pack(arguments)
 
         def start(entries: Optional[_interceptors.Entries], timed: bool) -> _slime.Future:
@@ -117,18 +120,20 @@ class Peer(_slime.Peer):
         metadata: Optional[Mapping[str, str]] = None,
         timing: bool = False,
     ) -> Stream:
-        """Calls a streaming method: `for message in stream`, stream.write(x), stream.finish().
+        """Calls a streaming method. Returns the stream: iterate over it to read messages, write
+        with stream.write(x), get the result with stream.finish().
 
         idle_timeout: seconds without a message after which the stream ends; None: the agent's
             stream_idle_timeout; float("inf"): never.
-        timeout: seconds for the whole stream; None: that of with_timeout(), else no limit.
+        timeout: seconds for the whole stream; None: the timeout of with_timeout(), or no limit
+            without with_timeout().
         timing: slime.timing_of(stream) measures the whole stream."""
         bounds = (timeout, idle_timeout)
         return _streams.open_stream(Stream, self, (service, method), arguments, bounds, metadata, timing)
 
     def async_stream(self, service: str, method: str, *arguments: Any, **options: Any) -> AsyncStream:
-        """Like stream(), with the same options: `async for message in stream`, `await
-        stream.write(x)`, `await stream.finish()`."""
+        """Like stream(), with the same options, but for asyncio: `async for message in stream`,
+        `await stream.write(x)`, `await stream.finish()`."""
         stream = self.stream(service, method, *arguments, **options)
         return AsyncStream(stream._end, stream._result)
 
@@ -137,7 +142,8 @@ class Peer(_slime.Peer):
         return RawPeer(self)
 
     def proxy(self, service: str, timeout: Optional[float] = None) -> Proxy:
-        """`peer.proxy("Calc").add(1, 2)` calls and waits. `timeout`: seconds for each call; None: the peer's default."""
+        """Returns a proxy: `peer.proxy("Calc").add(1, 2)` calls the method and waits for its
+        result. `timeout`: seconds for each call; None: the peer's default."""
         return Proxy(self, service, timeout)
 
     def async_proxy(self, service: str, timeout: Optional[float] = None) -> AsyncProxy:
@@ -145,8 +151,9 @@ class Peer(_slime.Peer):
         return AsyncProxy(self, service, timeout)
 
     def services(self, timeout: Optional[float] = None) -> list:
-        """Asks the peer for its services, and waits. Returns a list of {"name", "methods": [{"name",
-        "parameters": [{"name", "type", "optional", "rest"}], "result", "doc", "reads", "writes"}]}."""
+        """Asks the peer for its services, and waits for the answer. Returns a list of {"name",
+        "methods": [{"name", "parameters": [{"name", "type", "optional", "rest"}], "result", "doc",
+        "reads", "writes"}]}."""
         found = self.with_signature("").call("slime.Reflection", "services", timeout=timeout).result()
         _known_methods.remember(self.agent, found)
         return found
@@ -156,31 +163,33 @@ class Peer(_slime.Peer):
         return self._like(super().with_timeout(timeout))
 
     def wait_for_ready(self) -> Peer:
-        """Returns a Peer whose operations wait for an unreachable peer instead of failing fast."""
+        """Returns a Peer whose operations wait until an unreachable peer can be reached, up to
+        their timeout, instead of failing at once."""
         return self._like(super().wait_for_ready())
 
     def with_signature(self, signature: str) -> Peer:
-        """Returns a Peer whose calls require the server's method to match `signature`, such as
-        "(int, str?) -> bool". Otherwise they raise Unimplemented, and nothing was executed."""
+        """Returns a Peer whose calls require the server's method to have the signature `signature`,
+        such as "(int, str?) -> bool". If the method has another signature, calls raise
+        Unimplemented, and nothing is executed."""
         return self._like(super().with_signature(signature))
 
     def with_metadata(self, key: str, value: str, optional: bool = False) -> Peer:
-        """Returns a Peer whose calls also carry this metadata entry. A peer of a version without
-        metadata ends them with Unimplemented, unless the entry is `optional`."""
+        """Returns a Peer whose calls also carry this metadata entry. If the version of the peer has
+        no metadata, calls raise Unimplemented, unless the entry is `optional`."""
         out = self._like(self)
         out._metadata = {**self._metadata, key: value}
         out._optional = self._optional | {key} if optional else self._optional - {key}
         return out
 
     def with_timing(self) -> Peer:
-        """Returns a Peer that times its calls: slime.timing_of(future) returns the result."""
+        """Returns a Peer that times its calls: slime.timing_of(future) returns a call's Timing."""
         out = self._like(self)
         out._timing = True
         return out
 
     def health(self, service: str = "", timeout: Optional[float] = None) -> str:
-        """Asks the peer for the state of a service, or of the whole peer, and waits. Returns
-        "serving", "draining" or "unknown"."""
+        """Asks the peer for the state of `service`, or of the whole peer if empty, and waits for
+        the answer. Returns "serving", "draining" or "unknown"."""
         return self.with_signature("").call("slime.Health", "check", service, timeout=timeout).result()
 
     def _like(self, peer: _slime.Peer) -> Peer:
@@ -191,8 +200,8 @@ class Peer(_slime.Peer):
         return out
 
     def info(self) -> PeerInfo:
-        """Returns the state of the connection, the provider and the reason for it, the last error, and
-        counters."""
+        """Returns the state of the connection, the provider and why it was chosen, the last error,
+        and counters."""
         return json.loads(self._info_json())
 
     def __repr__(self) -> str:
@@ -204,10 +213,11 @@ class Proxy:
 
     Methods whose names are not identifiers are items: `proxy["other.name"](1)`. An item may have a
     signature: `proxy["add", "(int, int) -> int"](1, 2)` raises Unimplemented if the server's method
-    has another one.
+    has another signature.
 
-    dir(proxy) lists the methods that this agent knows of services with this name: those of each
-    peer.services(), and those that a proxy has called with success. It asks no peer."""
+    dir(proxy) lists the methods that this agent knows of services with this name: the methods that
+    peer.services() has returned, and the methods that a proxy has called with success. dir() itself
+    asks no peer."""
 
     _stream: type = Stream
 
@@ -244,7 +254,8 @@ class Proxy:
         try:
             value = future.result()
         except KeyboardInterrupt:
-            future.cancel()  # Ctrl-C may come before result() begins, which would cancel it
+            # needed if Ctrl-C comes before result() begins; within result(), Ctrl-C cancels already
+            future.cancel()
             raise
         if method not in self._known:
             self._known.add(method)
@@ -268,7 +279,7 @@ class Proxy:
 
 
 class AsyncProxy(Proxy):
-    """Like Proxy, but calls return an AsyncCall: a coroutine whose call has already begun."""
+    """Like Proxy, but a call returns an AsyncCall: an awaitable whose call has already begun."""
 
     _stream = AsyncStream
 
@@ -295,8 +306,8 @@ class _Method:
         return self._proxy._call(self._name, arguments)
 
     def one_way(self, *arguments: Any, **keywords: Any) -> Any:
-        """Calls the method without an answer. Returns once the request has left; an AsyncProxy returns
-        an awaitable instead."""
+        """Calls the method without waiting for an answer. Returns once the request has left; on an
+        AsyncProxy, returns an awaitable instead."""
         self._check_no_keywords(keywords)
         return self._proxy._tell(self._name, arguments)
 

@@ -1,4 +1,4 @@
-"""The calls of agent.proxy(): any live server of a service answers them."""
+"""The calls of agent.proxy(), which any live server of a service may answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from slime._errors import InvalidArgument
 class Retry(NamedTuple):
     """Limits the attempts of a call of an idempotent method.
 
-    attempts: most attempts that may have been executed, the first one included.
+    attempts: most attempts that the server may have executed, including the first attempt.
     backoff: seconds before the second attempt. Doubles before each further attempt, up to
         backoff_max seconds; each wait is shortened by up to half at random.
-    attempt_timeout: seconds of one attempt; None: the time that the call has left.
+    attempt_timeout: most seconds of one attempt; None: all the time that the call has left.
     """
 
     attempts: int = 3
@@ -25,7 +25,8 @@ class Retry(NamedTuple):
 
 
 class AnyServer:
-    """The live servers of one service. Has the methods of Peer that a Proxy uses. Any thread."""
+    """Stands for the live servers of one service. Has those methods of Peer that a Proxy uses. Any
+    thread."""
 
     _optional: FrozenSet[str] = frozenset()
     _timing = False
@@ -82,7 +83,8 @@ class AnyServer:
         return _interceptors.begin_call(self, "call", (service, method), start)
 
     def _proxy_of(self, method: str) -> _slime.ServiceProxy:
-        """Returns the proxy that repeats calls if the method is idempotent."""
+        """Returns the ServiceProxy for calls of `method`: the one that retries if the method is
+        idempotent."""
         retries = self._idempotent is None or method in self._idempotent
         return self._retrying if retries else self._plain
 

@@ -11,12 +11,13 @@ Decode = Optional[Callable[[Any], Any]]
 
 
 class RawPeer:
-    """The calls of a Peer with encoded bytes: `peer.raw()`. Any thread.
+    """Calls of a Peer with bodies that are encoded already: `peer.raw()`. Any thread.
 
-    `arguments` are a msgpack array, as bytes or any object with the buffer protocol. A result is
-    decode(payload), made on the thread that takes it; without `decode` it is the payload, whose
-    bytes(payload) is msgpack. `attached` has the attachments that extension values in the arguments refer to. Timeouts are in seconds; None is the
-    peer's default. The metadata, the timing and the interceptors of the peer apply."""
+    `arguments`: a msgpack array, as bytes or any object with the buffer protocol. The result of a
+    call is decode(payload), computed on the thread that takes the result. Without `decode` the
+    result is the payload: bytes(payload) is msgpack. `attached`: the attachments that extension
+    values in `arguments` refer to. Timeouts are in seconds; None is the peer's default. The
+    metadata, timing and interceptors of the Peer apply."""
 
     def __init__(self, peer: Any) -> None:
         self._peer = peer
@@ -70,7 +71,8 @@ class RawPeer:
         decode: Decode = None,
         idle_timeout: Optional[float] = None,
     ) -> Tuple[_slime.StreamEnd, _slime.Future]:
-        """Calls a streaming method. Returns this side of the stream, and the result."""
+        """Calls a streaming method. Returns this side of the stream, and the future of the
+        result."""
         ends = []
 
         def start(entries: Entries, timed: bool) -> _slime.Future:

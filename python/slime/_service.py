@@ -19,10 +19,11 @@ from slime._streaming import Streaming
 
 _log = logging.getLogger("slime")
 
-# Most bytes of an error text on the wire; the rest is cut.
+# Most bytes of an error text that is sent to the caller; longer texts are cut.
 _TEXT_LIMIT = 1000
 
-# The type of what @method marks. The decorator returns the same object, so its type stays.
+# Type of a function that @method marks. The decorator returns the function itself, so type checkers
+# keep its type.
 _Marked = TypeVar("_Marked", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 
@@ -49,19 +50,20 @@ def method(
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
 ) -> Any:
-    """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`. Returns
-    the same function, so type checkers and editors see its own signature.
+    """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`.
+    Returns the function itself, so type checkers and editors see its own signature.
 
-    A generator, plain or async, or a method annotated to return an Iterator or AsyncIterator, streams:
-    its messages are what it yields. A parameter annotated with Iterator, AsyncIterator or ServerStream
-    gets the messages that the caller writes.
+    A generator, plain or async, or a method annotated to return an Iterator or AsyncIterator, is a
+    streaming method: it sends each value that it yields as a message. A parameter annotated with
+    Iterator, AsyncIterator or ServerStream gets the messages that the caller writes.
 
-    max_running: most calls of the method at once; further calls wait without using a worker. 0: no
-        limit.
-    priority: order of the calls that wait for a worker. Strict: calls of a lower priority wait while
-        calls of a higher one do.
-    raw: for encoded messages. The method takes one memoryview, the body of the caller's call_bytes(),
-        and returns bytes (or any object with the buffer protocol; None: no bytes)."""
+    max_running: most calls of the method that run at once; further calls wait without using a
+        worker. 0: no limit.
+    priority: order of the calls that wait for a worker. A call of a lower priority waits as long as
+        a call of a higher priority waits.
+    raw: the method takes and returns bytes, which Slime does not decode. Its one argument is a
+        memoryview, the body of the caller's call_bytes(). It returns any object with the buffer
+        protocol, or None for an empty answer."""
 
     def mark(target: Any) -> Any:
         if max_running < 0:
@@ -92,18 +94,19 @@ class Call:
 
     @property
     def metadata(self) -> Dict[str, str]:
-        """The caller's metadata, and entries that interceptors added."""
+        """Returns the metadata of the caller, and the entries that interceptors added."""
         if self._metadata is None:
             self._metadata = self._request.metadata()
         return self._metadata
 
     def seconds_left(self) -> Optional[float]:
-        """Returns the seconds until the caller's deadline; None: no deadline."""
+        """Returns the seconds until the caller's deadline; None if the call has no deadline."""
         return self._request.seconds_left()
 
     def cancelled(self) -> bool:
-        """Returns whether the caller no longer waits: it cancelled, its connection ended, or its
-        deadline has passed. A long handler should check this now and then, and stop."""
+        """Returns whether the caller no longer waits: the caller has cancelled, its connection has
+        ended, or its deadline has passed. A long handler should check cancelled() now and then, and
+        stop if true."""
         return self._request.cancelled()
 
 
@@ -111,7 +114,8 @@ _current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call
 
 
 def current_call() -> Call:
-    """Returns the call that the running handler answers."""
+    """Returns the call that the running handler answers. Raises InvalidArgument outside of a
+    handler."""
     try:
         return _current_call.get()
     except LookupError:
@@ -119,7 +123,7 @@ def current_call() -> Call:
 
 
 class _Method:
-    """A bound method, its limits and its number of arguments."""
+    """A bound method of a service, with its limits and its numbers of arguments."""
 
     def __init__(self, function: Callable, label: str) -> None:
         self.function = function
@@ -153,7 +157,8 @@ class _Method:
         return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
 
     def runner(self, request: Any) -> Optional[Callable]:
-        """Returns the function to call with the arguments; None if the request has been answered."""
+        """Returns the function to call with the arguments. Returns None if the request has already
+        been answered with an error."""
         return self.streaming.opened(request, self.function) if self.streaming else self.function
 
     def arguments(self, request: Any) -> list:
@@ -186,8 +191,8 @@ def methods_of(target: Any, service: str) -> dict[str, _Method]:
     for attribute in dir(type(target)):
         static = inspect.getattr_static(type(target), attribute)
         function = getattr(static, "__func__", static)
-        # Refuses @slime.method below @property or the like: the attribute gives a value, not a
-        # function to call.
+        # Refuses @slime.method under another decorator, such as @property: the attribute is then a
+        # value, not a method.
         for inner in ("fget", "func"):
             if hasattr(getattr(function, inner, None), "__slime_method__"):
                 raise InvalidArgument(f"{service}.{attribute} is a {type(static).__name__}, which cannot be served")
@@ -233,8 +238,8 @@ class AsyncRunner:
             self._log_what_ends(lambda: self.loop.run_until_complete(task))
 
     def _log_what_ends(self, run: Callable[[], Any]) -> None:
-        # SystemExit and KeyboardInterrupt of a task or callback end the run of the loop; ready
-        # callbacks stay in it.
+        # SystemExit and KeyboardInterrupt of a task or callback end run_forever(), so the caller
+        # runs the loop again; callbacks that are ready stay in the loop.
         try:
             run()
         except BaseException as error:
@@ -267,7 +272,8 @@ class _Watched:
         return getattr(self._request, name)
 
     def let_in(self, call: Call) -> bool:
-        """Runs before() of the interceptors. Returns False if the call was refused and answered."""
+        """Runs before() of the interceptors. Returns False if one of them refused the call, which
+        is then answered."""
         self._call = call
         try:
             self._passed.before(call)
@@ -344,12 +350,12 @@ class Server:
                 return
             try:
                 if self.interceptors:
-                    # A context of its own: interceptors may set variables (a trace) for this call
-                    # only.
+                    # Runs the call in a copied context, because interceptors may set context
+                    # variables (a trace) for only this call.
                     contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
                 else:
                     self._handle(request)
-            except BaseException as error:  # a bug in Slime: the worker goes on
+            except BaseException as error:  # a bug in Slime: logs it, and the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # releases its memory before the next wait
 
@@ -373,7 +379,8 @@ class Server:
                 self._start_async(request, run, arguments)
             else:
                 self._answer(request, run(*arguments))
-        except BaseException as error:  # also SystemExit: an answer, not the end of this worker
+        # SystemExit of a handler is answered, too: it must not end this worker
+        except BaseException as error:
             self._fail(request, error)
         finally:
             _current_call.reset(token)
@@ -451,7 +458,8 @@ class Server:
         log_failure(_log, error, "%s.%s failed, called by %s", self.name, request.method, request.peer)
         text = text_of(error)
         if self._tracebacks:
-            # Most recent frame first: the cut removes the least important frames.
+            # Puts the most recent frame first, so that cutting the text removes the least important
+            # frames.
             frames = reversed(traceback.extract_tb(error.__traceback__)[1:])
             text += "".join(f"\n  in {f.name} ({f.filename}:{f.lineno}): {f.line}" for f in frames)
         request.fail(Code.INTERNAL, text.encode(errors="replace")[:_TEXT_LIMIT].decode(errors="ignore"), True)

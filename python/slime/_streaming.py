@@ -11,8 +11,9 @@ from typing import Any, Callable, Dict, Optional
 from slime import _describe, _streams
 from slime._errors import Code, InvalidArgument
 
-# Annotations of the parameter that gets the stream, and of the result of a method that writes by
-# iteration; the value tells whether the method is async.
+# Annotations that make a method a streaming method: _PARAMETERS of the parameter that gets the
+# stream, _RESULTS of the result if the method yields messages. The value: whether the method is
+# async.
 _PARAMETERS = {
     collections.abc.Iterator: False,
     collections.abc.AsyncIterator: True,
@@ -28,10 +29,11 @@ _RESULTS = {
 
 
 def _hints(function: Callable) -> Dict[str, Any]:
-    """Returns the annotations that matter here. An unknown name in one does not hide the others."""
+    """Returns the function's annotations. An annotation with an unknown name is left out; the
+    others are still found."""
     try:
         return typing.get_type_hints(function)
-    except Exception:  # a hint refers to a name that only type checkers see
+    except Exception:  # an annotation has a name that only type checkers can resolve
         pass
     found: Dict[str, Any] = {}
     known = getattr(inspect.unwrap(function), "__globals__", {})
@@ -49,7 +51,8 @@ def _origin(hint: Any) -> Optional[type]:
 
 
 def _inner(hint: Any, index: int) -> str:
-    """Returns the wire type of the hint's type argument number `index`."""
+    """Returns the wire type of type argument number `index` of the hint: of str in
+    Iterator[str]."""
     inner = typing.get_args(hint)
     return _describe.wire_type(inner[index]) if index < len(inner) else "any"
 
@@ -60,22 +63,23 @@ class Streaming:
     def __init__(self, function: Callable, signature: inspect.Signature, label: str) -> None:
         self._label = label
         self.reads = self.writes = ""  # wire types of the messages; empty: none
-        # wire type of the result, if its hint is not that of the messages
+        # wire type of the result; None if the return annotation is the type of the result itself
         self.result: Optional[str] = None
-        # index of the stream's parameter, if it cannot be passed by name
+        # position of the stream's parameter; None if the stream is passed by keyword
         self._index: Optional[int] = None
         hints = _hints(function)
         self._generates, is_async = self._writer(function, hints.get("return"))
         self.is_async = is_async or inspect.iscoroutinefunction(function)
         self._name = self._reader(signature, hints)
-        # Without the stream's parameter, which is not an argument of the call.
+        # The signature without the stream's parameter, for which the caller passes no argument.
         self.signature = signature.replace(parameters=[p for n, p in signature.parameters.items() if n != self._name])
 
     def __bool__(self) -> bool:
         return self._generates or self._name is not None
 
     def _writer(self, function: Callable, hint: Any) -> tuple[bool, bool]:
-        """Returns whether the method writes what it yields, and whether it is async."""
+        """Returns two values: whether the method yields the messages to write, and whether it is
+        then async."""
         async_generator = inspect.isasyncgenfunction(function)
         generator = inspect.isgeneratorfunction(function)
         if not generator and not async_generator and _origin(hint) not in _RESULTS:
@@ -86,7 +90,8 @@ class Streaming:
         return True, async_generator or (not generator and _RESULTS[_origin(hint)])
 
     def _reader(self, signature: inspect.Signature, hints: Dict[str, Any]) -> Optional[str]:
-        """Finds the name of the parameter that gets the stream."""
+        """Returns the name of the parameter that gets the stream; None if there is no such
+        parameter."""
         found: Optional[str] = None
         position = 0
         for name, parameter in signature.parameters.items():
@@ -118,8 +123,8 @@ class Streaming:
         self.reads, self.writes = ("" if t is type(None) or t is None else _describe.wire_type(t) for t in inner)
 
     def opened(self, request: Any, function: Callable) -> Optional[Callable]:
-        """Returns the function to call with the arguments; None if the request opened no stream and has
-        been answered."""
+        """Returns the function to call with the arguments. Returns None if the request opened no
+        stream; the request is then answered with an error."""
         end = request.stream()
         if end is None:
             if request.cancelled():
@@ -152,7 +157,7 @@ class Streaming:
                     return end.value
                 stream._start_yield(message).result()
         finally:
-            # A generator that has not ended gets GeneratorExit at its yield.
+            # Closes a generator that has not ended: GeneratorExit is raised at its yield.
             getattr(messages, "close", lambda: None)()
 
     async def _run_async(self, stream: Any, function: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Streams: calls with messages between request and answer, in one or both directions.
+"""Streams: calls that send messages between the request and the answer, in one or both directions.
 
 A writer that is faster than the reader waits: at most one window of messages is in flight.
 """
@@ -16,16 +16,17 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 R = TypeVar("R")
 
-# Messages that a task may handle without waiting before it yields to other tasks.
+# Number of messages that a task handles without waiting before it lets other tasks run.
 _MESSAGES_PER_TURN = 64
-# The result of a read after the last message.
+# Value of a read that comes after the last message.
 _END = object()
 
 _Decode = Callable[[Optional[_slime.Payload]], Any]
 
 
 def _decoder(error: Callable[[str], Exception]) -> _Decode:
-    """Returns a function that decodes a message, and raises `error` for invalid bytes."""
+    """Returns a function that decodes a message. For invalid bytes that function raises
+    error(text)."""
 
     def decode(payload: Optional[_slime.Payload]) -> Any:
         if payload is None:
@@ -43,24 +44,26 @@ _decode_request = _decoder(InvalidArgument)
 
 
 class _Messages:
-    """One end of a stream. Each direction is used by one thread, or task, at a time."""
+    """One end of a stream. At any time, only one thread or task may read, and one may write."""
 
-    # `decode` is not a method: an abandoned read would keep its stream alive, which would keep the
-    # read alive.
+    # `decode` is a function and not a method: a method in an abandoned read would keep the stream
+    # alive, which would keep the read alive.
     def __init__(self, end: _slime.StreamEnd, decode: _Decode) -> None:
         self._end = end
         self._decode = decode
         self._reading: Optional[_slime.Future] = None
 
     def close_writing(self) -> None:
-        """Ends the messages of this side: the other side reads the end after the written messages."""
+        """Ends the messages of this side. The other side reads all written messages, then the
+        end."""
         self._end.close_writing()
 
     def _start_write(self, message: Any) -> _slime.Future:
         return self._end.write(_codec.pack(message))
 
     def _start_read(self) -> _slime.Future:
-        # Continues a read whose wait a signal handler's exception ended: it keeps its message.
+        # Continues an earlier read whose wait ended with a signal handler's exception, so that the
+        # read's message is not lost.
         if self._reading is None:
             self._reading = self._end.read(self._decode)
         return self._reading
@@ -70,13 +73,13 @@ class _Waiting(_Messages):
     """Waits in the calling thread."""
 
     def write(self, message: Any) -> None:
-        """Returns once the message is accepted; waits for a slower reader. Raises once the stream has
-        ended."""
+        """Waits until the stream has accepted the message, which takes as long as a slow reader
+        needs. Raises if the stream has ended."""
         self._start_write(message).result()
 
     def read(self) -> Any:
-        """Returns the next message. Raises EOFError after the other side's last message, or its
-        error if it failed."""
+        """Returns the next message. After the last message of the other side, raises EOFError, or
+        the other side's error if it failed."""
         message = self._next()
         if message is _END:
             raise EOFError("no more messages")
@@ -88,7 +91,8 @@ class _Waiting(_Messages):
         except Error:
             self._reading = None
             raise
-        self._reading = None  # not a call: no signal handler can raise before the return
+        # an attribute store, not a call: no signal handler can raise between it and the return
+        self._reading = None
         return message
 
     def __iter__(self) -> Any:
@@ -107,8 +111,8 @@ class _Awaiting(_Messages):
     _turn = 0
 
     async def write(self, message: Any) -> None:
-        """Returns once the message is accepted; waits for a slower reader. Raises once the stream has
-        ended."""
+        """Waits until the stream has accepted the message, which takes as long as a slow reader
+        needs. Raises if the stream has ended."""
         await self._accepted(self._start_write(message))
 
     async def _accepted(self, future: _slime.Future) -> None:
@@ -117,14 +121,15 @@ class _Awaiting(_Messages):
         await future
 
     async def _give_turns(self) -> None:
-        """Yields to other tasks now and then, between messages that need no waiting."""
+        """Lets other tasks run after every _MESSAGES_PER_TURN messages for which this task did not
+        wait."""
         self._turn += 1
         if self._turn % _MESSAGES_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def read(self) -> Any:
-        """Returns the next message. Raises EOFError after the other side's last message, or its
-        error if it failed."""
+        """Returns the next message. After the last message of the other side, raises EOFError, or
+        the other side's error if it failed."""
         message = await self._next()
         if message is _END:
             raise EOFError("no more messages")
@@ -155,7 +160,8 @@ class _Awaiting(_Messages):
 
 
 class _Caller(_Messages):
-    """The caller's side. Dropping it, or leaving its `with`, cancels a stream that has not ended."""
+    """The caller's side of a stream. Dropping the object, or leaving its `with`, cancels the stream
+    if it has not ended."""
 
     def __init__(self, end: _slime.StreamEnd, result: _slime.Future) -> None:
         super().__init__(end, _decode_answer)
@@ -166,12 +172,14 @@ class _Caller(_Messages):
         return self._result._timing_parts()
 
     def cancel(self) -> None:
-        """Ends the stream now, on both sides, with Cancelled. The handler sees it."""
+        """Ends the stream on both sides now, with Cancelled. The handler's reads and writes raise
+        Cancelled."""
         self._end.cancel()
 
 
 class Stream(_Caller, _Waiting, Generic[In, Out, R]):
-    """A stream to a method of a peer that reads `In`, writes `Out` and returns R.
+    """The caller's side of a stream to a peer's method. The method reads messages of type In,
+    writes messages of type Out, and returns R.
 
     with peer.stream("Calc", "sum") as stream:
         for x in values:
@@ -180,9 +188,10 @@ class Stream(_Caller, _Waiting, Generic[In, Out, R]):
     """
 
     def finish(self) -> R:
-        """Closes writing, waits, and returns the method's result, which ends the stream. A method that
-        still writes more than a window waits for a reader: read to the end first, or cancel().
-        Messages that were not read can still be read afterwards."""
+        """Closes writing, then waits for the method's result, which ends the stream, and returns
+        it. If the method still writes more than a window of messages, it waits for a reader: read
+        to the end before finish(), or cancel(). Unread messages can still be read after finish().
+        """
         self._end.close_writing()
         return self._result.result()
 
@@ -237,8 +246,8 @@ def open_stream(
 
 
 class _Handler(_Messages):
-    """The handler's side; the handler's result or error ends it. Reads and writes raise once the caller
-    has gone."""
+    """The handler's side of a stream. The handler's result or error ends the stream. Reads and
+    writes raise once the caller has cancelled or is disconnected."""
 
     def __init__(self, end: _slime.StreamEnd, request: Any, reads: bool, writes: bool) -> None:
         super().__init__(end, _decode_request)
@@ -249,8 +258,8 @@ class _Handler(_Messages):
             end.start_reading()
 
     def cancelled(self) -> bool:
-        """Returns whether the caller no longer waits: it cancelled, its connection ended, or its
-        deadline has passed."""
+        """Returns whether the caller no longer waits: the caller has cancelled, its connection has
+        ended, or its deadline has passed."""
         return self._request.cancelled()
 
     def _start_write(self, message: Any) -> _slime.Future:
@@ -264,7 +273,8 @@ class _Handler(_Messages):
         return super()._start_read()
 
     def _start_yield(self, message: Any) -> _slime.Future:
-        """Writes a message that a generator has yielded. Raises Internal if it cannot be packed."""
+        """Writes a message that a generator has yielded. Raises Internal if the message cannot be
+        packed."""
         try:
             body = _codec.pack(message)
         except InvalidArgument as error:
@@ -273,9 +283,10 @@ class _Handler(_Messages):
 
 
 class ServerStream(_Handler, _Waiting, Generic[In, Out]):
-    """The stream of a plain method: annotate a parameter with ServerStream[In, Out]. Use None for a
-    direction without messages. Iterating over it reads."""
+    """The handler's side of a stream in a plain (not async) method. To get it, annotate a parameter
+    with ServerStream[In, Out]; None stands for a direction without messages. Iterate over it to
+    read."""
 
 
 class AsyncServerStream(_Handler, _Awaiting, Generic[In, Out]):
-    """Like ServerStream, for an async method: reads and writes are awaited."""
+    """Like ServerStream, for an async method: reads and writes must be awaited."""

@@ -15,7 +15,8 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   if (at_once_ != nullptr && at_once_->box_ == this && host_ != nullptr)
     return host_->send_answer(served, std::move(reply));
   Answer answer{served, std::move(reply)};
-  AttachedBody dropped;  // destroyed after the lock, like the answer if the channel is closed
+  // destroyed after the lock is released; so is `answer` if the channel is closed
+  AttachedBody dropped;
   const MutexLock lock(mutex_);
   if (loop_ == nullptr) return;
   if (answer.reply) take_from_account(answer, dropped);
@@ -23,8 +24,9 @@ void AnswerBox::respond(std::uint64_t ticket, Result<ByteVector>&& reply) noexce
   call_host_if_first();
 }
 
-// Bounds the memory of waiting answers: the loop may be late, because handlers on many threads are
-// faster, or because its user does not drive it.
+// Takes the bytes of a large answer from the account, which bounds the memory of waiting answers:
+// the loop may send late, because handlers on many threads are faster, or because its user does not
+// drive it. Without room in the account, moves the answer's bytes into `dropped`.
 void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
   std::uint64_t bytes = answer.reply->size();
   Notes* noted = nullptr;
@@ -45,7 +47,7 @@ void AnswerBox::take_from_account(Answer& answer, AttachedBody& dropped) {
 
 void AnswerBox::call_host_if_first() {
   if (waiting_.answers.size() + waiting_.streams.size() + waiting_.messages.size() > 1)
-    return;  // the host was called before and takes everything
+    return;  // an earlier item has already called the host, which takes all items
   loop_->post([box = shared_from_this()] {
     if (box->host_ != nullptr) box->host_->take_answers();
   });
@@ -67,8 +69,8 @@ void AnswerBox::attend(std::uint64_t key) {
   call_host_if_first();
 }
 
-// Does nothing in a forked child: a thread of the parent may have held the lock, and there is no
-// loop.
+// Does nothing in a forked child, which has no loop, and where a thread of the parent process may
+// have held the lock at the fork.
 void AnswerBox::give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept {
   if (process_ != fork_generation()) return;
   const MutexLock lock(mutex_);
@@ -116,7 +118,7 @@ void AnswerBox::on_cancel(std::uint64_t ticket, Task task) {
       if (!noted.cancelled) return noted.on_cancel.push_back(std::move(task));
     }
   }
-  task();  // the request is cancelled, or the channel closed
+  task();  // the request is already cancelled, or the channel is closed: runs the task at once
 }
 
 AnswerBox::Waiting AnswerBox::take() {
@@ -144,7 +146,7 @@ void AnswerBox::attach(std::uint64_t ticket, Attachments attachments) {
 }
 
 AnswerBox::Notes AnswerBox::take_notes(std::uint64_t ticket) {
-  Notes noted;  // declared first: its tasks are destroyed after the lock
+  Notes noted;  // declared before the lock, so its tasks are destroyed after the lock is released
   const MutexLock lock(mutex_);
   const auto found = notes_.find(ticket);
   if (found == notes_.end()) return noted;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to rpc: the part of a channel that its requests hold, which may outlive the channel.
+// Private to rpc: the part of a channel that its unanswered requests keep alive, also after the
+// channel.
 
 #include <atomic>
 #include <cstdint>
@@ -24,25 +25,26 @@
 
 namespace slime::rpc {
 
-// Returns the bytes that are freed with the attachments. Bytes of a user's region do not count.
+// Returns the bytes that are freed when the attachments are destroyed. Bytes in a user's region do
+// not count.
 std::uint64_t owned_bytes(const Attachments& attachments);
 
-// Queues work of other threads for the loop: handlers' answers, streams to attend to, messages
-// given back. Tells handlers that their call was cancelled. Outlives the channel while a request is
-// unanswered or a delivery untaken.
+// Queues work from other threads for the loop: answers of handlers, streams whose user waits,
+// messages that receives gave back. Tells handlers that their call was cancelled. Outlives the
+// channel while a request is unanswered or a delivery is not taken.
 class AnswerBox final : public Request::Responder,
                         public DeliverySource,
                         public std::enable_shared_from_this<AnswerBox> {
  public:
-  // The part of the channel that the box calls. Thread: the loop.
+  // The part of the channel that the AnswerBox calls. Thread: the loop.
   class Host {
    public:
-    // Takes all that waits in the box: see take().
+    // Handles everything that is queued in the AnswerBox, which it gets from AnswerBox::take().
     virtual void take_answers() = 0;
     virtual void send_answer(Handle served, Result<ByteVector>&& reply) = 0;
-    // The user of this stream waits for the channel.
+    // Called when the user of the stream `key` waits for the channel to do something.
     virtual void attend_user(std::uint64_t key) = 0;
-    // The server has granted or refused the place of this request.
+    // Called when the server has granted or refused the Place that the request `served` waits for.
     virtual void on_granted(Handle served) = 0;
 
    protected:
@@ -51,11 +53,12 @@ class AnswerBox final : public Request::Responder,
   struct Answer {
     Handle served;
     Result<ByteVector> reply;
-    Account::Held held{};             // the bytes of a large answer
-    std::uint64_t refused_bytes = 0;  // not 0: the account refused so many bytes; `reply` is empty
+    Account::Held held{};  // the bytes of a large answer
+    // not 0: the account had no room for this number of bytes, and `reply` is empty
+    std::uint64_t refused_bytes = 0;
   };
-  // Bytes of answers larger than `large_bytes` are taken from the account before the answers wait.
-  // `host` may be null: then the owner of the box calls take(). The host lives until close().
+  // Answers of more than `large_bytes` take their bytes from the account before they are queued. If
+  // `host` is null, the owner of the AnswerBox calls take() itself. `host` must live until close().
   AnswerBox(transport::Loop& loop, Host* host, std::shared_ptr<Account> account, std::size_t large_bytes)
       : clock_(loop.clock()),
         loop_(&loop),
@@ -63,8 +66,8 @@ class AnswerBox final : public Request::Responder,
         large_bytes_(large_bytes),
         host_(host) {}
 
-  // While this scope is alive, answers of this thread are sent immediately: most handlers on the
-  // loop answer before they return.
+  // While this scope is alive, answers given on this thread are sent immediately instead of queued.
+  // Used around handlers on the loop, most of which answer before they return.
   class AtOnce {
    public:
     explicit AtOnce(AnswerBox& box) : box_(&box), outer_(std::exchange(at_once_, this)) {}
@@ -84,18 +87,19 @@ class AnswerBox final : public Request::Responder,
   [[nodiscard]] bool cancelled(std::uint64_t ticket, TimePoint deadline) const noexcept override;
   void on_cancel(std::uint64_t ticket, Task task) override;
   [[nodiscard]] std::shared_ptr<StreamEnd> stream(std::uint64_t ticket) const override;
-  // Tells the loop that the server has granted or refused the place of this request.
+  // Tells the loop that the server has granted or refused the Place that the request waits for.
   void granted(std::uint64_t ticket);
-  // Tells the loop that the user of this stream waits for the channel (StreamTable::attend).
+  // Tells the loop that the user of the stream `key` waits for the channel (StreamTable::attend).
   void attend(std::uint64_t key);
-  // Puts a user message back into the inbox of its tag. Drops it if the channel is closed.
+  // Puts a user message back into the inbox, under its tag. Drops the message if the channel is
+  // closed.
   void give_back(std::uint64_t tag, std::uint64_t number, Payload&& message) noexcept override;
-  // Counts a message that was given back to a stream or to the inbox.
+  // Counts a message that a reader gave back to its stream or to the inbox.
   void count_given_back() { given_back_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t given_back() const { return given_back_.load(std::memory_order_relaxed); }
 
   // ---- the loop
-  // Keeps the stream of a request for its handler until the request is answered.
+  // Keeps the stream of a request, for the request's handler, until the request is answered.
   void add_stream(std::uint64_t ticket, std::shared_ptr<StreamEnd> stream);
   void remove_stream(std::uint64_t ticket);
   // A user message that was given back.
@@ -109,11 +113,12 @@ class AnswerBox final : public Request::Responder,
     std::vector<Answer> answers;
     std::vector<GivenBack> messages;
   };
-  // Takes everything that waits. The first item that is put into an empty box calls the host.
+  // Takes all queued items. When an item is put into the empty queue, Host::take_answers() is
+  // called.
   Waiting take();
-  // The caller has cancelled: runs the tasks of on_cancel().
+  // Called when the caller has cancelled the request: runs the tasks that on_cancel() has added.
   void cancel(std::uint64_t ticket);
-  // Facts that only few requests have, kept until the answer.
+  // Data that only few requests have, kept until the request is answered.
   struct Notes {
     bool cancelled = false;
     std::vector<Task> on_cancel;
@@ -121,7 +126,8 @@ class AnswerBox final : public Request::Responder,
   };
   [[nodiscard]] bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
   Notes take_notes(std::uint64_t ticket);
-  // The channel is closed: drops what comes from now on, and cancels unanswered requests.
+  // Called when the channel is closed: drops what is queued now or later, and cancels unanswered
+  // requests.
   void close();
 
  private:
@@ -140,11 +146,11 @@ class AnswerBox final : public Request::Responder,
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> given_back_{0};
   const std::uint64_t process_ = fork_generation();
-  Host* host_;  // touched by the loop only; null: none, or closed
+  Host* host_;  // only the loop uses it; null: there is no host, or the channel is closed
 };
 
-// The responder of one-way requests. Drops results and attachments, passes errors on. A one-way
-// request is never cancelled.
+// The Responder of one-way requests. Drops results and attachments, but passes errors on. The
+// caller cannot cancel a one-way request; only its deadline does.
 class OneWayBox final : public Request::Responder {
  public:
   OneWayBox(std::shared_ptr<AnswerBox> box, const Clock& clock) : box_(std::move(box)), clock_(clock) {}

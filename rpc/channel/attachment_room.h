@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: memory that attachments are received into.
+// Private to rpc: the memory that received attachments are written to.
 
 #include <cstdint>
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace slime::rpc {
 
-// Finds memory for received attachments: the destinations that a call has named for its reply, else
-// blocks of the connection, else memory of the process. Thread: the loop.
+// Finds memory for received attachments: a destination that the call named, else a block of the
+// connection, else other memory of the process. Thread: the loop.
 class AttachmentRoom {
  public:
   explicit AttachmentRoom(Connection& connection) : connection_(connection) {}
@@ -24,16 +24,17 @@ class AttachmentRoom {
   AttachmentRoom& operator=(const AttachmentRoom&) = delete;
   ~AttachmentRoom();
 
-  // Keeps the destinations of a call under `number` until the returned handler is called, which
-  // calls `handler`.
+  // Keeps the destinations of a call, and sets `number` to the number under which they are kept.
+  // Returns a handler that drops the destinations and calls `handler`.
   CallHandler keep(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
-  // Returns the destination of attachment `index` of the call's reply; null if the call named none.
+  // Returns the destination for attachment `index` of the reply to the call whose destinations have
+  // this number; null if the call named none.
   [[nodiscard]] const Destination* destination(std::uint64_t number, std::size_t index) const;
 
-  // Begins a table of attachments: once for each body.
+  // Begins a new table of attachments. Called once for each body.
   void begin_table();
-  // Finds memory for one attachment of the table: `to`, or new memory, whose pages are touched only
-  // as bytes arrive.
+  // Finds memory for one attachment of the table: `to`, or new memory if `to` is null. The pages of
+  // new memory are touched only as bytes arrive.
   Status find(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
   // Records attachments that were received completely.
   void note_received(const Attachments& attachments);

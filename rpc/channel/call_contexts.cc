@@ -5,7 +5,7 @@
 namespace slime::rpc {
 namespace {
 
-// Converts a number that the peer sent, which may be of any size.
+// Converts nanoseconds that the peer sent. The number may be too large for Nanos.
 Nanos span_of(std::uint64_t nanos) {
   return Nanos(static_cast<std::int64_t>(std::min<std::uint64_t>(nanos, Nanos::max().count())));
 }

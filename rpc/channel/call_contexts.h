@@ -16,14 +16,14 @@
 
 namespace slime::rpc {
 
-// Holds the contexts of calls that wait for an answer. A context has its times when the handler of
-// its call is called. Thread: the loop.
+// Holds the contexts of calls that wait for an answer. The times are in a call's context before the
+// call's handler is called. Thread: the loop.
 class CallContexts {
  public:
   explicit CallContexts(const Clock& clock) : clock_(clock) {}
 
-  // Wraps the handler of a new call: computes the times of the call's context, then calls the
-  // handler.
+  // Wraps the handler of a new call in a handler that first computes the times of the call's
+  // context.
   template <class Ended>
   void watch(const std::shared_ptr<CallContext>& context, UniqueFunction<void(Ended)>& handler) {
     begin(*context);
@@ -34,9 +34,10 @@ class CallContexts {
   }
   // Keeps the context of this call until the call ends.
   void keep(Handle call, const std::shared_ptr<CallContext>& context);
-  // Returns whether some of the call's metadata is required.
+  // Returns whether the call has metadata entries that are required.
   [[nodiscard]] bool requires_metadata(Handle call) const;
-  // Takes the times of a reply with kFlagTiming. kCorrupt if the call did not ask for times.
+  // Stores the times that a reply with kFlagTiming carries. kCorrupt if the call did not ask for
+  // times.
   Status take_times(const wire::Frame& reply);
 
  private:

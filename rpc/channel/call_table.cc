@@ -37,11 +37,12 @@ Ticket CallTable::refuse(Kind kind, Handler&& handler, Status status) {
 std::pair<Handle, CallTable::Pending*> CallTable::add(Kind kind, Handler&& handler, TimePoint deadline) {
   ++(kind == Kind::kRecv ? receives_ : asked_);
   const auto added = pending_.emplace(kind, std::move(handler), deadline);
-  SLIME_CHECK(added.second != nullptr);  // the table has room for the limits of both kinds
+  // cannot fail: the table has room for all requests and receives that their limits allow
+  SLIME_CHECK(added.second != nullptr);
   return added;
 }
 
-// Sends the frame before it does what can wait.
+// Sends the frame first, and does later what is not needed for sending.
 Ticket CallTable::ask(Handle handle, TimePoint deadline, OutFrame& frame) {
   frame.pending = handle;
   frame.header.id = handle.packed();
@@ -73,7 +74,8 @@ void CallTable::on_left(const OutFrame& frame) {
   if (frame.one_way) on_one_way_left(frame.pending, frame);
 }
 
-// Lent attachments must not change until the peer has read them, so their release ends the call.
+// Ends a one-way call whose frame has left, or lets the release of its lent attachments end the
+// call: their memory must not change until the peer has read it.
 void CallTable::on_one_way_left(Handle handle, const OutFrame& frame) {
   const bool answered = (frame.header.flags & wire::kFlagOneWay) == 0;
   Lent* const lent = lending_.find(pending_.find(handle)->lent);
@@ -81,14 +83,14 @@ void CallTable::on_one_way_left(Handle handle, const OutFrame& frame) {
   lent->released = [this, handle, answered](std::uint64_t) { end_one_way(handle, answered); };
 }
 
-// Does nothing if the call has ended before: its deadline passed, it was cancelled, or the
-// connection is over.
+// Does nothing if the call has already ended by its deadline, a cancel, or the end of the
+// connection.
 void CallTable::end_one_way(Handle handle, bool answered) {
   Pending* const pending = pending_.find(handle);
   if (pending == nullptr) return;
   if (!answered) return finish(handle, {});
   completions_.add(std::move(pending->handler));
-  // The pointer to the method stays valid as long as the channel.
+  // The pointer `method` stays valid as long as the channel exists.
   pending->handler = CallHandler([this, method = pending->method](Result<Payload> reply) {
     if (!reply && !connection_.closed()) host_.on_one_way_failed(std::move(reply).error(), method);
   });
@@ -112,7 +114,7 @@ void CallTable::finish(Handle handle, Outcome&& outcome) {
   if (pending == nullptr) return;
   const Kind kind = pending->kind;
   const auto queued = pending->queued;
-  // lent memory that the peer has not heard of
+  // lent memory that has to be released here, because the frame that offers it was never sent
   const Handle unheard = pending->sent ? Handle{} : pending->lent;
   const std::uint64_t tag = pending->tag;
   if (kind == Kind::kCall && !outcome.status.ok()) ++counters_.calls_failed;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: the requests of a channel that wait for the peer.
+// Private to rpc: the requests of a channel that wait for an answer of the peer.
 
 #include <cstdint>
 #include <optional>
@@ -19,9 +19,10 @@
 
 namespace slime::rpc {
 
-// Keeps calls, messages, look-ups, pings and receives until they end: by an answer, an error, a
-// cancel or a deadline. Each ends once: its handler is added to the completions; if its frame never
-// left, the frame is unqueued and its loan released. Thread: the loop.
+// Keeps calls, messages, look-ups, pings and receives until they end by an answer, an error, a
+// cancel or a deadline. Each request ends once: its handler is added to the Completions. If the
+// request's frame was never sent, the frame is removed from the queue and its lent memory released.
+// Thread: the loop.
 class CallTable {
  public:
   using Handler = Completions::Handler;
@@ -34,26 +35,26 @@ class CallTable {
     Kind kind;
     Handler handler;
     TimePoint deadline;
-    bool sent = false;     // the frame left the queue: the peer may execute the request
-    bool pulling = false;  // the reply has come and is being read
+    bool sent = false;     // the frame has left the queue, so the peer may execute the request
+    bool pulling = false;  // the reply has arrived, and its lent body is being read
     std::optional<Outbox::Place> queued;
     Handle lent;                   // a lent body; generation 0: none
     std::uint64_t tag = 0;         // receive: its tag
-    std::uint64_t into = 0;        // call: the number of its destinations; 0: none
-    PeerMethod* method = nullptr;  // call: receives the peer's number for the method
+    std::uint64_t into = 0;        // for a call: number of its destinations in AttachmentRoom; 0: none
+    PeerMethod* method = nullptr;  // for a call: gets the number that the peer gives to the method
   };
 
-  // The other parts of the channel that the end of a request concerns.
+  // The other parts of the channel that must know when a request ends.
   class Host {
    public:
     // A receive has ended without a message.
     virtual void on_receive_ended(std::uint64_t tag, Handle receive) = 0;
-    // Stops reading the reply of a call. Returns true if the read in progress has to finish first:
-    // the call then ends later, with `reason`.
+    // Stops reading the reply of `call`. Returns true if a read in progress has to finish first:
+    // then the call ends later, with `reason`.
     virtual bool end_reading(Handle call, const Status& reason) = 0;
     // Returns the error text of a call whose deadline has passed; empty for the default text.
     [[nodiscard]] virtual std::string deadline_text(Handle call) const = 0;
-    // A one-way call failed after its frame had left. `method`: null if unknown.
+    // Called when a one-way call failed after its frame had left. `method`: null if unknown.
     virtual void on_one_way_failed(Status status, const PeerMethod* method) = 0;
 
    protected:
@@ -67,37 +68,40 @@ class CallTable {
             TurnHost& turns, Host& host);
 
   // ---- asking
-  // Returns whether one more request of this kind is allowed now.
+  // Returns OK if one more request of this kind is allowed now, otherwise the error to end it with.
   [[nodiscard]] Status admission(Kind kind) const;
   // Ends a request that was not added.
   Ticket refuse(Kind kind, Handler&& handler, Status status);
-  // Adds a request that admission() has allowed. The pointer is valid until the next add().
+  // Adds a request for which admission() has returned OK. The pointer is valid until the next
+  // add().
   std::pair<Handle, Pending*> add(Kind kind, Handler&& handler, TimePoint deadline);
-  // Sends or queues the frame of an added request.
+  // Sends the frame of a request that was added, or queues the frame.
   Ticket ask(Handle handle, TimePoint deadline, OutFrame& frame);
   // Watches the deadline of a receive, which has no frame.
   void watch(TimePoint deadline) { deadlines_.arm(deadline); }
-  // The frame of a request has left the queue.
+  // Called when the frame of a request has left the queue.
   void on_left(const OutFrame& frame);
 
   // ---- answers
-  // Returns the request that this answer is for. Null if the request has ended, which is counted;
-  // kCorrupt if the request waits for no such answer.
+  // Returns the waiting request that an answer with this header belongs to. Returns null if the
+  // request has ended, and counts the answer as stale; kCorrupt if the request does not wait for
+  // such an answer.
   Result<Pending*> expected(const wire::FrameHeader& header, Kind kind);
   void finish(Handle handle, Outcome&& outcome);
   void count_stale() { ++counters_.stale_replies; }
-  // Removes a call or a receive and returns its handler, to be called now.
+  // Removes a call or a receive and returns its handler, which the caller must call now.
   CallHandler take_call(Handle handle, Pending& pending);
   DeliveryHandler take_receive(Handle handle);
 
   // ---- other ends
-  // Ends the request with an error, whose maybe_executed() says whether the frame has left. Does
+  // Ends the request with an error, whose maybe_executed() tells whether the frame has left. Does
   // nothing if the request has ended.
   void fail(Handle handle, Status status);
-  // Sends a cancel if the call's frame has left. Not needed for a deadline, which the peer knows.
+  // Sends a cancel to the peer if the call's frame has left. Not used when a deadline passes,
+  // because the peer knows the deadline.
   void tell_cancelled(Handle handle);
   void fail_receives();
-  // Fails all requests and receives: the channel is closed.
+  // Fails all requests and receives. Called when the channel is closed.
   void fail_all();
 
   [[nodiscard]] Pending* find(Handle handle) { return pending_.find(handle); }

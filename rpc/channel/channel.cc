@@ -63,8 +63,8 @@ ChannelImpl::~ChannelImpl() {
     connection_.endpoint().reset(Status(Code::kCancelled, "the channel was destroyed"));
   if (!connection_.closed()) sweep(Status(Code::kUnavailable, "the channel was destroyed"));
   connection_.loop().cancel_timer(close_timer_);
-  // Completes what is posted, while the operations are still there, and before calls that named
-  // memory hear of their end.
+  // Completes posted operations. Their objects must still exist; and callers that named memory must
+  // hear of the end of their calls (run_done) only afterwards.
   connection_.destroy_endpoint();
   run_done();
 }
@@ -106,7 +106,7 @@ Ticket ChannelImpl::send(std::uint64_t tag, ByteVector body, TimePoint deadline,
 
 Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) {
   const Scope scope(*this, false);
-  // Messages that the user gave back go into the inbox, in front of later ones.
+  // Puts messages that the user gave back into the inbox, in front of later messages.
   take_answers();
   return messages_.recv(tag, deadline, std::move(handler));
 }
@@ -160,8 +160,8 @@ void ChannelImpl::on_granted(Handle served) {
 
 // ------------------------------------------------------------------------------------------- turns
 
-// Ends a call whose reply has come. Calls the handler now if this is the outermost turn and no
-// other handler comes first.
+// Ends a call whose reply has arrived. Calls the handler at once if no other function of the
+// channel is running and no other handler waits to be called; otherwise queues the handler.
 void ChannelImpl::finish_call(Handle handle, CallTable::Pending& pending, Payload&& reply) {
   if (depth_ != 1 || running_done_ || !completions_.empty() || connection_.ready() != ready_told_ ||
       connection_.closed_by_peer() != closing_told_)
@@ -200,7 +200,8 @@ void ChannelImpl::tell_awaiting() {
   connection_.endpoint().set_awaiting(awaiting_told_);
 }
 
-// Handlers may use the channel. This loop also calls the handlers that they add.
+// Calls all queued handlers. They may use the channel, and this loop also calls the handlers that
+// they add.
 void ChannelImpl::run_done() {
   if (running_done_) return;
   running_done_ = true;
@@ -223,7 +224,7 @@ void ChannelImpl::run_done() {
   running_done_ = false;
 }
 
-// `method`: null if unknown (older peers do not send its number).
+// `method`: null if unknown (older peers do not send the method's number).
 void ChannelImpl::on_one_way_failed(Status status, const PeerMethod* method) {
   ++one_way_failed_;
   if (method != nullptr)

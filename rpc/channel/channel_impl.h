@@ -30,8 +30,8 @@
 
 namespace slime::rpc {
 
-// A channel over its parts: says hello, gives each frame and each wish of a user to the part for
-// it, calls handlers at the end of a turn, and closes.
+// The implementation of Channel. Says hello, passes each frame and each request of a user to the
+// part of the channel that handles it, calls handlers at the end of a turn, and closes.
 class ChannelImpl final : public Channel,
                           private transport::Receiver,
                           private TurnHost,

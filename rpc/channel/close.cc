@@ -3,9 +3,10 @@
 #include "base/check.h"
 #include "rpc/channel/channel_impl.h"
 
-// The end of a channel. A graceful close is symmetric: each side sends kClosing, makes no requests
-// any more, answers earlier requests of the peer, and closes when both have sent kClosing and all
-// is answered. So each request between two healthy peers is executed or refused.
+// The end of a channel. A graceful close is symmetric: each side sends kClosing, makes no more
+// requests, and still answers earlier requests of the peer. A side closes its endpoint when both
+// sides have sent kClosing and everything is answered. So each request between two healthy peers is
+// executed or refused.
 namespace slime::rpc {
 
 void ChannelImpl::close(Nanos bound) {
@@ -46,14 +47,14 @@ void ChannelImpl::begin_close(Nanos bound) {
   });
 }
 
-// Closes the endpoint when both sides close and nothing is in flight. Receives are not in flight:
-// they end when nothing more can come.
+// Closes the endpoint when both sides close and nothing is in flight. Receives that wait do not
+// count as in flight: they end when no more messages can arrive.
 void ChannelImpl::check_drained() {
   if (!connection_.closing() || !connection_.peer_closing() || connection_.over()) return;
   if (puller_.empty()) end_receives();
   if (calls_.asked() > 0 || !served_.empty() || !puller_.empty() || !lending_.empty() || !outbox_.empty())
     return;
-  if (!streams_.empty()) return;  // large messages have not been read out yet
+  if (!streams_.empty()) return;  // large messages of streams have not been read completely
   const TimePoint now = connection_.now();
   connection_.close_endpoint(close_deadline_ == kNever
                                  ? limits::kCloseBound
@@ -72,7 +73,8 @@ void ChannelImpl::on_closed(const Status& reason) noexcept {
   sweep(reason);
 }
 
-// Completes everything: the endpoint uses no buffer of this side any more.
+// Ends all requests, streams and loans. The endpoint is closed, so it uses no buffer of this side
+// any more.
 void ChannelImpl::sweep(const Status& cause) {
   connection_.end(cause);
   box_->close();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: handlers to call, with their outcomes.
+// Private to rpc: the queue of handlers to call, with the outcomes that they get.
 
 #include <cstdint>
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace slime::rpc {
 
-// Queues the handlers of ended requests until no function of the channel is on the stack. Thread:
-// the loop.
+// Queues the handlers of ended requests. The channel calls them when none of its functions is on
+// the stack. Thread: the loop.
 class Completions {
  public:
   using Handler = std::variant<CallHandler, DoneHandler, RegionHandler, DeliveryHandler, Task>;
 
-  // How a request ended. Each kind of handler uses its own members.
+  // How a request ended. Each kind of handler uses only some of the members.
   struct Outcome {
     Status status;
     Payload payload;
@@ -31,7 +31,7 @@ class Completions {
     std::uint64_t number = 0;
   };
 
-  // Messages that a receive does not take go back to `source`.
+  // `source` gets back the messages that receives do not take.
   explicit Completions(std::shared_ptr<DeliverySource> source) : source_(std::move(source)) {}
 
   void add(Handler&& handler) { add(std::move(handler), Outcome()); }
@@ -42,7 +42,7 @@ class Completions {
     for (Task& task : tasks) add(Handler(std::move(task)));
   }
   [[nodiscard]] bool empty() const { return queue_.empty(); }
-  // Calls the first handler. The handler may add more.
+  // Calls the first handler of the queue. The handler may add more handlers.
   void run_first();
 
  private:

@@ -59,7 +59,7 @@ Status Connection::closing_status() const {
   return Status(Code::kCancelled, str("the connection to ", peer_name(), " was closed"));
 }
 
-// Returns the error that callers get when the connection broke for `reason`.
+// Returns the error that requests get when the connection broke for `reason`.
 Status Connection::broken_by(const Status& reason) const {
   const bool same = reason.code() == Code::kUnavailable;  // do not print the code twice
   return {Code::kUnavailable, str(peer_name(), ": ", same ? reason.text() : reason.to_string())};

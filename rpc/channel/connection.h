@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: the connection under a channel, as all parts of the channel see it.
+// Private to rpc: the connection of a channel, which all parts of the channel use.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace slime::rpc {
 
-// The endpoint under a channel, the peer's hello, and the state of the channel. The channel changes
-// the state; its parts read the state, or break the connection. Thread: the loop.
+// The endpoint of a channel, the peer's hello, and the state of the channel. ChannelImpl changes
+// the state; the other parts read the state, or break the connection. Thread: the loop.
 class Connection {
  public:
   Connection(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
@@ -30,8 +30,8 @@ class Connection {
   [[nodiscard]] const ChannelOptions& options() const { return options_; }
   [[nodiscard]] const std::string& peer_name() const { return options_.peer_name; }
   [[nodiscard]] TimePoint now() const { return loop_.now(); }
-  // Returns the most bytes of a message, and whether a frame with this text and body fits into a
-  // message.
+  // message_bytes() returns the most bytes of a message. fits() returns whether a frame with so
+  // many bytes of text and body fits into a message.
   [[nodiscard]] std::size_t message_bytes() const { return message_bytes_; }
   [[nodiscard]] bool fits(std::size_t text, std::size_t body) const {
     return text <= message_bytes_ && body <= message_bytes_ &&
@@ -41,11 +41,13 @@ class Connection {
   // ---- the peer's hello
   void greet(const wire::Hello& hello);
   [[nodiscard]] bool ready() const { return ready_; }  // the hello has come
-  // Returns whether the peer has this feature. Before the peer's hello: true.
+  // Returns whether the peer has this feature. Returns true as long as the peer's hello has not
+  // arrived.
   [[nodiscard]] bool peer_has(std::uint64_t feature) const {
     return (peer_.optional_features & feature) != 0;
   }
-  // Return the most bytes of a payload to the peer, and the most unanswered requests to the peer.
+  // Return the limits for requests to the peer: the bytes of one payload, and the number of
+  // unanswered requests.
   [[nodiscard]] std::uint64_t max_payload_bytes() const {
     return ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
   }
@@ -54,7 +56,7 @@ class Connection {
   }
 
   // ---- the end, in this order
-  // This side, or the peer, makes no more requests.
+  // Records that this side, or the peer, makes no more requests.
   void stop_asking() { closing_ = true; }
   void peer_stopped_asking() { peer_closing_ = true; }
   void mark_closed_by_peer() { closed_by_peer_ = true; }
@@ -63,23 +65,22 @@ class Connection {
   [[nodiscard]] bool peer_closing() const { return peer_closing_; }
   [[nodiscard]] bool closed_by_peer() const { return closed_by_peer_; }  // the peer began to close
   [[nodiscard]] bool expelled() const { return !expelled_.ok(); }
-  // Closes or resets the endpoint, once. Afterwards nothing is sent, and incoming frames are
-  // dropped.
+  // Close or reset the endpoint, once. Afterwards nothing is sent, and incoming frames are dropped.
   void close_endpoint(Nanos bound);
   void reset_endpoint(Status reason);
-  // Resets the endpoint because the peer or the wire is broken.
+  // Resets the endpoint because the peer violated the protocol or the network failed.
   void break_by(Status reason);
   [[nodiscard]] bool endpoint_closing() const { return endpoint_closing_; }
-  // The endpoint is closed, for the reason `cause`.
+  // Records that the endpoint is closed, and why.
   void end(const Status& cause);
   [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] bool over() const { return closed_ || endpoint_closing_; }
   [[nodiscard]] const Status& closed_reason() const { return closed_reason_; }
-  // The channel is in its destructor. destroy_endpoint() completes posted operations.
+  // Called in the channel's destructor. destroy_endpoint() completes posted operations.
   void begin_destroying() { destroying_ = true; }
   void destroy_endpoint() { endpoint_.reset(); }
   [[nodiscard]] bool destroying() const { return destroying_; }
-  // Returns the error of requests to a channel that is closing or closed.
+  // Returns the error for requests to a channel that is closing or closed.
   [[nodiscard]] Status closing_status() const;
 
  private:
@@ -99,7 +100,7 @@ class Connection {
   bool closed_ = false;
   bool destroying_ = false;
   Status closed_reason_;
-  Status expelled_;  // not OK: why this side ends the channel
+  Status expelled_;  // if not OK, the reason why this side ends the channel
 };
 
 }  // namespace slime::rpc

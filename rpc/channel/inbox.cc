@@ -96,8 +96,8 @@ void Inbox::match(std::uint64_t tag) {
   completions_.add(Completions::Handler(Task([this, tag] { deliver(tag); })));
 }
 
-// Gives messages to receives when their handlers are called, not before: until then a receive may
-// be given up, and the next receive must get its message.
+// Gives messages to receives only when the receives' handlers are called. Until then a receive may
+// be given up, and the next receive must get the message instead.
 void Inbox::deliver(std::uint64_t tag) {
   for (;;) {
     const auto found = tags_.find(tag);
@@ -106,7 +106,7 @@ void Inbox::deliver(std::uint64_t tag) {
     DeliveryHandler handler = receives_.take_receive(matched.receive);
     forget_if_empty(tag);
     handler(Delivery(source_, tag, matched.message.number, std::move(matched.message.payload)));
-    receives_.collect_untaken();  // takes the message back if the receive was given up
+    receives_.collect_untaken();  // takes the message back if the handler did not take it
   }
 }
 

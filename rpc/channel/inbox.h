@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: user messages of a channel, by tag.
+// Private to rpc: received user messages of a channel, by tag.
 
 #include <cstdint>
 #include <deque>
@@ -15,9 +15,9 @@
 
 namespace slime::rpc {
 
-// Keeps user messages for each tag in order of arrival, bounded, and gives them to receives in
-// order. Copies them out of the receive slots, so that waiting messages cost memory but no credits.
-// Thread: the loop.
+// Keeps a bounded number of user messages, for each tag in order of arrival, and gives them to
+// receives in that order. Copies messages out of the receive slots, so that waiting messages cost
+// memory but no credits. Thread: the loop.
 class Inbox {
  public:
   // The receives that wait for a message.
@@ -25,7 +25,7 @@ class Inbox {
    public:
     // Ends the receive and returns its handler.
     virtual DeliveryHandler take_receive(Handle receive) = 0;
-    // Calls put_back() with messages that receives did not take.
+    // Calls put_back() for the messages that receives did not take.
     virtual void collect_untaken() = 0;
 
    protected:
@@ -35,18 +35,19 @@ class Inbox {
     std::size_t messages = 0;
     std::size_t bytes = 0;
   };
-  // `completions` gets receives that end with a message when the channel ends. `source` takes
-  // messages that a receive gives back.
+  // `completions` gets the handlers of receives that still get a message when the channel ends.
+  // `source` gets messages that receives give back.
   Inbox(Receives& receives, Completions& completions, std::shared_ptr<DeliverySource> source, Bounds bounds)
       : receives_(receives), completions_(completions), source_(std::move(source)), bounds_(bounds) {}
 
   // ---- messages
-  // Returns whether a receive waits for the next message of this tag.
+  // Returns whether a receive already waits for the next message with this tag.
   [[nodiscard]] bool awaited(std::uint64_t tag) const;
-  // Returns kResourceExhausted if there is no room for a message of so many bytes. An empty inbox
-  // takes a message of any size: otherwise a larger one could never arrive.
+  // Returns kResourceExhausted if the inbox has no room for a message of this size. An empty inbox
+  // takes a message of any size: otherwise a message larger than the bound could never arrive.
   [[nodiscard]] Status admit(std::uint64_t tag, std::uint64_t bytes) const;
-  // A message. Later messages of its tag wait until its bytes have come.
+  // A message, from its announcement on. Later messages of the tag wait until its bytes have
+  // arrived.
   struct Message {
     std::uint64_t tag = 0;
     std::uint64_t number = 0;  // in order of arrival
@@ -63,12 +64,12 @@ class Inbox {
   void put_back(std::uint64_t tag, std::uint64_t number, Payload&& payload);
 
   // ---- receives
-  // Returns whether another receive of this tag would have to wait for a message that has not
+  // Returns whether a new receive of this tag would have to wait for a message that has not
   // arrived.
   [[nodiscard]] bool would_wait(std::uint64_t tag) const;
   void add_receive(std::uint64_t tag, Handle receive);
   void remove_receive(std::uint64_t tag, Handle receive);
-  // Completes the receives whose message has arrived: no more messages come.
+  // Completes the receives for which messages have arrived. Called when no more messages come.
   void finish_receives();
 
   // Drops incomplete messages: the channel is closed.

@@ -10,8 +10,8 @@
 namespace slime::rpc {
 namespace {
 
-// Returns how memory for one payload is registered. A lasting registration of small memory costs
-// too much.
+// Returns how the memory of a payload of this size is registered. A lasting registration of small
+// memory costs too much.
 transport::Use use_of(std::size_t bytes) {
   return bytes < limits::kLendLastingBytes ? transport::Use::kOnce : transport::Use::kLasting;
 }
@@ -25,7 +25,7 @@ void Lent::close() {
   for (transport::DeviceRegion& each : regions) each.close(Nanos::zero()).ignore();
 }
 
-// The table has room for a lent body of each request and each reply that the limits allow.
+// The table has room for the lent bodies of all requests and replies that the limits allow.
 Lending::Lending(Connection& connection, TurnHost& turns, std::shared_ptr<Account> account)
     : connection_(connection),
       account_(std::move(account)),
@@ -45,7 +45,7 @@ Result<Handle> Lending::add(Lent&& lent) {
   return *handle;
 }
 
-// Lends the body under the frame's lease `lent`, or under a new lease.
+// Lends the body to the peer. Uses the loan `lent` if it exists already, else a new loan.
 Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   const std::uint64_t limit = connection_.max_payload_bytes();
   if (body.size() > limit) {
@@ -150,7 +150,7 @@ Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::At
     entry.region = (*region)->describe();
     entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
   } else {
-    // The peer only reads the memory, so the cast writes nothing.
+    // The const_cast is safe: the peer gets only the right to read.
     auto region = connection_.device().register_memory(
         const_cast<std::byte*>(attachment.bytes().data()), attachment.size(), transport::Rights::kRemoteRead,
         transport::MemoryKind::kHost, use_of(attachment.size()));
@@ -220,8 +220,8 @@ void Lending::revoke_after(Lent& lent, TimePoint deadline) {
   revocation_.arm(lent.revoke_at);
 }
 
-// Closes the regions of late answers, which is final. If the peer is reading one at this moment,
-// the connection ends, and with it all loans.
+// Closes the regions of answers that the peer did not read in time. If the peer is reading one of
+// these regions at this moment, its read fails, which ends the connection and all loans.
 void Lending::revoke_late() {
   const TimePoint now = connection_.now();
   TimePoint next = kNever;

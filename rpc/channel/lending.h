@@ -20,26 +20,28 @@
 
 namespace slime::rpc {
 
-// Memory lent to the peer for reading: a body that does not fit into a message, attachments, or
-// both.
+// Memory that is lent to the peer for reading: a body that does not fit into a message,
+// attachments, or both.
 struct Lent {
   ByteVector bytes;
   Attachments attachments;
-  // Declared after the memory, so destroyed before it.
-  transport::DeviceRegion region;                        // of `bytes`
-  std::vector<transport::DeviceRegion> regions;          // of attachments that were not registered
-  UniqueFunction<void(std::uint64_t bytes)> released{};  // may be empty; gets the size of `bytes`
-  TimePoint revoke_at = kNever;                          // answers only
-  Account::Held held{};                                  // answers only
-  // Returns the bytes that are freed with this object. Bytes of a user's region do not count.
+  // Registration of `bytes`. Declared after `bytes`, so destroyed before them.
+  transport::DeviceRegion region;                // of `bytes`
+  std::vector<transport::DeviceRegion> regions;  // of attachments that were not registered
+  // called when the loan ends, with the size of `bytes`; may be empty
+  UniqueFunction<void(std::uint64_t bytes)> released{};
+  TimePoint revoke_at = kNever;  // answers only
+  Account::Held held{};          // answers only
+  // Returns the bytes that are freed with this object. Bytes in a user's region do not count.
   [[nodiscard]] std::uint64_t own_bytes() const;
-  // Closes the regions without waiting. The peer released them, never heard of them, or loses them.
+  // Closes the regions without waiting: the peer has released them, never heard of them, or must no
+  // longer read them.
   void close();
 };
 
-// Puts bodies into frames: inline if they fit, else as an offer of memory, which is lent until the
-// peer releases the memory or the endpoint is closed. The account bounds the memory of answers,
-// which is also revoked `answer_grace` after the deadline of the call. Thread: the loop.
+// Puts bodies into frames: inline if they fit, else as an offer of memory. Offered memory is lent
+// until the peer releases it or the endpoint is closed. The account bounds the memory of answers;
+// an answer's memory is also revoked `answer_grace` after the call's deadline. Thread: the loop.
 class Lending {
  public:
   struct Counters {
@@ -53,27 +55,28 @@ class Lending {
   Lending& operator=(const Lending&) = delete;
   ~Lending();
 
-  // Puts the body into the frame, or lends the body: then `lent` names the loan. Lends nothing
-  // after an error.
+  // Puts the body into the frame if it fits; otherwise lends the body, and `lent` names the loan.
+  // After an error, nothing is lent.
   Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
     if (!connection_.fits(frame.text.size(), body.size())) return lend(frame, std::move(body), lent);
     frame.body = std::move(body);
     return {};
   }
-  // Does so with a table of the attachments before the body.
+  // Like put_body() above, with a table of the attachments before the body.
   Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);
   [[nodiscard]] Status no_attachments() const;
 
-  // Takes the bytes of an answer from the account, or from `held` if they were taken before. After
-  // an error the loan is released, and the frame offers nothing.
+  // Takes the bytes of an answer from the account, or uses `held` if the bytes were taken before.
+  // On an error, ends the loan, and removes the offer from the frame.
   Status admit_answer(OutFrame& frame, Handle lent, TimePoint deadline, Account::Held& held);
-  // Counts the refusal of so many bytes, and returns the error.
+  // Counts an answer or request that is refused for its `bytes`, and returns the error for it.
   [[nodiscard]] Status over_budget(std::uint64_t bytes);
   // Revokes the loan `answer_grace` after `deadline`.
   void revoke_after(Lent& lent, TimePoint deadline);
 
   [[nodiscard]] Lent* find(Handle lent) { return lent_.find(lent); }
-  // Ends the loan: the peer has read the memory, or cannot. Does nothing if the loan has ended.
+  // Ends the loan because the peer has read the memory, or cannot read it. Does nothing if the loan
+  // has ended.
   void release(Handle lent);
   // Releases everything: the connection is closed.
   void release_all();

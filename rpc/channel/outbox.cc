@@ -10,7 +10,7 @@
 namespace slime::rpc {
 namespace {
 
-// Returns at most `limit` bytes, not cut inside a UTF-8 sequence.
+// Returns at most the first `limit` bytes of the text, never cut inside a UTF-8 sequence.
 std::string_view cut_text(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text;
   while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
@@ -35,9 +35,9 @@ Outbox::FrameOperation* Outbox::take_operation() {
   return operation;
 }
 
-// A broken endpoint ends everything in on_closed(), which follows. A healthy endpoint gave up on a
-// frame that the peer did not take for too long: frames depend on each other, so the channel
-// breaks, too.
+// Called when the endpoint failed to send a frame. If the endpoint is broken, on_closed() follows
+// and ends everything. A healthy endpoint gives up on a frame that the peer did not take for too
+// long: later frames depend on that frame, so this function breaks the connection.
 void Outbox::on_send_failed(Status status) {
   const LoopTurn turn(turns_);
   if (connection_.over() || !connection_.endpoint().error().ok()) return;
@@ -52,8 +52,9 @@ bool Outbox::try_send(OutFrame& frame) {
                                             : static_cast<std::uint64_t>(std::max<std::int64_t>(
                                                   (frame.deadline - connection_.now()).count(), 0));
   }
-  // A one-way request that names its method goes as an ordinary request, whose answer tells the
-  // number. So does a request to a peer that answers everything.
+  // A one-way request that has to name its method is sent as an ordinary request, because the
+  // answer tells the method's number. To a peer without kFeatureOneWay all one-way requests are
+  // sent so.
   if (frame.one_way && header.method != 0 && connection_.peer_has(wire::kFeatureOneWay))
     header.flags |= wire::kFlagOneWay;
   header.text_bytes = static_cast<std::uint32_t>(frame.text.size());
@@ -61,7 +62,8 @@ bool Outbox::try_send(OutFrame& frame) {
   FrameOperation* const operation = take_operation();
   const std::array<Bytes, 3> parts = {std::as_bytes(std::span(&header, 1)), Bytes(frame.text),
                                       Bytes(frame.body)};
-  // The peer may close when it has kClosing, so kClosing follows the one-sided writes of this side.
+  // The peer may close the connection as soon as it has kClosing, so kClosing must arrive after all
+  // one-sided writes of this side.
   const transport::SendOptions options{.after_writes = header.type == wire::FrameType::kClosing,
                                        .late_completion = header.type == wire::FrameType::kRequest};
   if (connection_.endpoint().send(parts, *operation, options).ok()) return true;
@@ -69,8 +71,9 @@ bool Outbox::try_send(OutFrame& frame) {
   return false;
 }
 
-// Counts one more queued answer. Returns false, and resets the connection, if the peer makes
-// requests and takes no answers: the peer is broken, or attacks the memory of this side.
+// Counts one more queued answer. If too many are queued, resets the connection and returns false:
+// the peer makes requests but takes no answers, so it is broken, or attacks the memory of this
+// side.
 bool Outbox::admit_answer() {
   if (queued_answers_ >= limits::kAnswersPerRequest * connection_.options().max_calls + more_answers_) {
     connection_.reset_endpoint(

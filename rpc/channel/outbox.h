@@ -24,17 +24,18 @@ struct OutFrame {
   wire::FrameHeader header;
   ByteVector text;
   ByteVector body;
-  Handle pending;               // entry in CallTable; generation 0: an answer
-  TimePoint deadline = kNever;  // of a request: becomes header.value when the frame leaves
-  bool one_way = false;         // of a request: the call ends when the frame has left
-  bool has_signature = false;   // of a request: the text ends with the hash of a signature
+  Handle pending;  // entry in CallTable; generation 0: an answer
+  // for a request: its deadline, from which header.value is computed when the frame leaves
+  TimePoint deadline = kNever;
+  bool one_way = false;        // for a request: the call ends as soon as the frame has left
+  bool has_signature = false;  // for a request: the text ends with the hash of a signature
   [[nodiscard]] bool answer() const { return pending.generation == 0; }
   [[nodiscard]] std::size_t size() const { return sizeof header + text.size() + body.size(); }
 };
 using OutFrames = std::list<OutFrame>;
 
-// Sends frames while the wire takes them, and queues the others in order. Bounds the bytes of
-// queued requests and the number of queued answers. Thread: the loop.
+// Sends frames as long as the endpoint accepts them, and queues later frames in order. Bounds the
+// bytes of queued requests and the number of queued answers. Thread: the loop.
 class Outbox {
  public:
   class Listener {
@@ -50,20 +51,21 @@ class Outbox {
   Outbox(Connection& connection, TurnHost& turns, Listener& listener)
       : connection_(connection), turns_(turns), listener_(listener) {}
 
-  // Sends the frame, or moves it to the end of the queue. kRefused: the channel is closed, the
-  // queue is full (requests only), or the peer takes no answers.
+  // Sends the frame, or appends it to the queue. kRefused: the channel is closed, the queue is full
+  // (requests only), or the peer takes no answers.
   Sent submit(OutFrame& frame);
-  // Sends the frame before all queued frames. Returns false, and does nothing, if the endpoint
-  // refuses the frame: credits are missing, or the endpoint is broken and on_closed() follows.
+  // Sends the frame at once, ahead of all queued frames. Returns false, with the frame unchanged,
+  // if the endpoint refuses the frame: credits are missing, or the endpoint is broken and
+  // on_closed() follows.
   bool try_send(OutFrame& frame);
-  // Sends a proof, or queues the proof before all frames but other proofs: queued frames may take
-  // longer than the peer waits for a proof.
+  // Sends a proof, or queues it ahead of all frames except other proofs. Behind the other frames a
+  // proof might arrive later than the peer waits for it.
   void submit_proof(OutFrame&& frame);
-  // Sends queued frames while the wire takes them.
+  // Sends queued frames as long as the endpoint accepts them.
   void flush();
-  // Sends an answer of any type but a reply.
+  // Sends an answer of type `type`, which may be any type except kReply.
   void answer(wire::FrameType type, std::uint64_t id, const Status& status = {}, ByteVector body = {});
-  // Puts an error into an answer. Cuts a text that does not fit.
+  // Puts the code and the text of an error into an answer. Cuts a text that does not fit.
   void put_status(OutFrame& frame, const Status& status) const;
 
   // ---- the queue
@@ -85,7 +87,7 @@ class Outbox {
   [[nodiscard]] std::size_t size() const { return queue_.size(); }
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }  // of requests
   [[nodiscard]] std::size_t queued_answers() const { return queued_answers_; }
-  // Raise and lower the bound of queued answers, for open streams.
+  // Raise and lower the bound of queued answers, because open streams need more of them.
   void allow_answers(std::size_t more) { more_answers_ += more; }
   void disallow_answers(std::size_t fewer) { more_answers_ -= fewer; }
 

@@ -2,7 +2,8 @@
 #include "base/str.h"
 #include "rpc/channel/channel_impl.h"
 
-// Proofs of newer keys on an open channel, and the end of a channel whose peer has no proof.
+// Proofs that a peer of an open channel knows a newer key, and the end of a channel whose peer has
+// sent no such proof.
 namespace slime::rpc {
 
 void ChannelImpl::prove(Bytes proof) {

@@ -18,7 +18,8 @@ struct Announced {
   Handle lease;  // generation 0: nothing
   std::uint64_t bytes = 0;
 };
-// Returns kCorrupt for bytes that are neither an offer nor a table.
+// Returns what the frame's body lends. Returns kCorrupt if the body is neither an offer nor a
+// table.
 Result<Announced> announced_by(const wire::Frame& frame) {
   if (is_offered(frame)) {
     auto offer = wire::decode_offer(frame.body);
@@ -32,7 +33,8 @@ Result<Announced> announced_by(const wire::Frame& frame) {
   return out;
 }
 
-// Ties the place to the payload, which is destroyed when the request is answered, or before.
+// Attaches the place to the memory of the payload, which is destroyed when the request is answered,
+// or earlier.
 std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
                                      std::shared_ptr<Server::Place> place) {
   if (attached == nullptr) {
@@ -99,7 +101,7 @@ Status Puller::pull_request(const wire::Frame& frame, const CallInfo& info, Serv
   return {};
 }
 
-// Begins the waiting pull whose place was granted, or ends it if the place was refused.
+// Begins the pull of a request whose place was granted. Ends the pull if the place was refused.
 void Puller::on_granted(Handle served) {
   const auto self = std::find_if(pulls_.begin(), pulls_.end(),
                                  [&](const Pull& pull) { return pull.served == served && pull.waits; });
@@ -146,8 +148,9 @@ Status Puller::begin_body(Pull& pull, Bytes bytes, Status& refusal) {
   return {};
 }
 
-// Begins to read a table. Returns kCorrupt if it is not a table, or names memory that does not
-// exist; sets `refusal` if it is not accepted. Writes nothing before all entries were checked.
+// Begins to read the attachments of a table. Returns kCorrupt if `bytes` are not a table, or refer
+// to memory that does not exist. Sets `refusal` if a limit refuses the attachments. Writes to no
+// destination before all entries are checked.
 Status Puller::begin_table(Pull& pull, Bytes bytes, Status& refusal) {
   auto table = wire::decode_attachments(bytes);
   if (!table) return std::move(table).error();
@@ -170,8 +173,8 @@ Status Puller::begin_table(Pull& pull, Bytes bytes, Status& refusal) {
 
 // --------------------------------------------------------------------------------------- admission
 
-// Bounds the announced bytes of all pulls by the limit of one payload. Pages of memory are touched
-// only as bytes arrive.
+// Checks that the announced bytes of all pulls together stay within the limit of one payload. Pages
+// of memory are touched only as bytes arrive.
 Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
   const std::uint64_t limit = connection_.options().max_payload_bytes;
   if (bytes > limit || announced_ > limit - bytes) {
@@ -194,7 +197,7 @@ Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
   return {};
 }
 
-// Checks that all attachments of the table fit into their destinations and the limits.
+// Checks that all attachments of the table fit into their destinations and into the limits.
 Status Puller::check_room(Pull& pull, const wire::AttachmentTable& table) {
   for (std::size_t i = 0; i < table.entries.size(); ++i) {
     const wire::AttachmentEntry& entry = table.entries[i];
@@ -211,7 +214,8 @@ Status Puller::check_room(Pull& pull, const wire::AttachmentTable& table) {
 
 // ------------------------------------------------------------------------------------------ memory
 
-// Finds memory for all attachments of the table, and copies the inline ones.
+// Finds memory for all attachments of the table, and copies the bytes of inline attachments into
+// it.
 Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table) {
   SLIME_TRY(check_room(pull, table));
   const std::size_t count = table.entries.size();
@@ -237,7 +241,8 @@ Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table)
   return {};
 }
 
-// Takes the body after the table: a view of the memory that the table was read into, or a copy.
+// Sets `result` to the body that follows the table: a view if the table itself was read from lent
+// memory, otherwise a copy of the frame's bytes.
 Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attached& result) {
   result.body = table.body;
   if (pull.body.data() != nullptr) {
@@ -251,8 +256,8 @@ Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attache
   return {};
 }
 
-// Makes memory for a body just before the body is read: until then other bodies may use kept
-// memory.
+// Allocates the memory for a body. Called just before the body is read, so that until then other
+// bodies can use memory that is kept for reuse.
 Status Puller::make_body(Pull& pull) {
   Part& part = pull.parts[pull.part];
   if (part.local != nullptr) return {};
@@ -343,7 +348,7 @@ void Puller::Pull::complete(Status status) noexcept {
 }
 
 void Puller::on_pulled(Pull& pull, Status status) {
-  // A broken endpoint ends everything in on_closed(), which follows.
+  // If the endpoint is broken, on_closed() follows and ends everything.
   if (connection_.over() || (!status.ok() && !connection_.endpoint().error().ok())) return;
   if (status.ok()) {
     counters_.pulled_bytes += pull.copied_bytes;
@@ -377,7 +382,7 @@ void Puller::end(Place pull, Status status) {
   erase(pull);
   if (!status.ok()) {
     place.reset();
-    attached.reset();  // the call's destinations are free before its handler is called
+    attached.reset();  // releases the call's destinations before the call's handler is called
     handler(std::move(status));
     return;
   }
@@ -441,7 +446,7 @@ void Puller::expire_waiting() {
   deadlines_.arm(next);
 }
 
-// The endpoint has completed all reads, or completes them while the channel is destroyed.
+// Drops all pulls. Their reads have ended, or end while the channel is destroyed.
 void Puller::clear() {
   deadlines_.cancel();
   for (Pull& pull : pulls_) SLIME_CHECK(!pull.posted() || connection_.destroying());

@@ -26,10 +26,10 @@
 namespace slime::rpc {
 
 // Reads lent bodies and attachments with one-sided reads, then releases all memory of a body at
-// once. A large request stays with its caller until the server has a worker and memory for it;
-// until then its pull waits, and ends at the call's deadline, by a cancel, or with the channel. A
-// pull owns its buffers, so its call may end before the pull does; a call that has named
-// destinations waits for its pull. Thread: the loop.
+// once. A large request stays in its caller's memory until the server has a worker and memory for
+// it. Until then its pull waits; it may end by the call's deadline, by a cancel, or with the
+// channel. A pull owns its buffers, so a call may end before its pull; but a call with destinations
+// waits for its pull. Thread: the loop.
 class Puller {
  public:
   using Handler = UniqueFunction<void(Result<Payload>)>;
@@ -44,27 +44,28 @@ class Puller {
   Puller(const Puller&) = delete;
   Puller& operator=(const Puller&) = delete;
 
-  // Reads the lent body and attachments of a frame. Returns an error if the peer broke the
-  // protocol. After any other failure the loan is released, and `handler` gets the error. Calls
-  // `handler` once, possibly before pull() returns, or never if the channel closes.
+  // Reads the lent body and attachments of a frame, then calls `handler` with them. Returns an
+  // error if the peer broke the protocol. For any other failure, releases the loan and calls
+  // `handler` with the error. Calls `handler` once, possibly before pull() returns, or never if the
+  // channel closes.
   Status pull(const wire::Frame& frame, Handler handler);
-  // Does so for the reply of a call. `into`: the number of the call's destinations; 0: none.
+  // Like pull(), for the reply of `call`. `into`: the number of the call's destinations; 0: none.
   Status pull_reply(const wire::Frame& frame, Handle call, std::uint64_t into, Handler handler);
-  // Does so for a request when the server has a place for it. If there is no place yet, `granted`
-  // is called later, on any thread: then call on_granted().
+  // Like pull(), for a request; begins when the server has a Place for it. If there is no place
+  // yet, `granted` is called later, on any thread, and must have on_granted() called on the loop.
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       Task granted, Handler handler);
   void on_granted(Handle served);
-  // Releases what the peer lent for a frame that is not read.
+  // Releases the memory that the peer lent for a frame which is not read.
   Status give_back(const wire::Frame& frame);
 
-  // Stops reading the reply of a call. Returns true if the call has to wait, because a read into
-  // its destinations is in progress: the pull then ends the call with `reason`.
+  // Stops reading the reply of `call`. Returns true if the pull ends the call with `reason` itself,
+  // now or once a read into the call's destinations has finished.
   bool abort_reply(Handle call, const Status& reason);
   // Stops reading a cancelled request.
   void abort_request(Handle served);
 
-  // Posts the next reads, while the endpoint takes them.
+  // Posts the next reads, as long as the endpoint accepts them.
   void post();
   // Drops all pulls: the channel is closed.
   void clear();
@@ -96,18 +97,18 @@ class Puller {
     std::vector<Part> parts;
     std::size_t part = 0;       // index of the first part that is not complete
     std::uint64_t done = 0;     // bytes of this part that were read
-    std::size_t next_part = 0;  // part and done when the current piece has come
+    std::size_t next_part = 0;  // values of `part` and `done` once the current piece has been read
     std::uint64_t next_done = 0;
     std::vector<transport::CopyBlock> copies;
     std::uint64_t copied_bytes = 0;  // of `copies`
     Handle call;                     // of a reply: the call
-    std::uint64_t into = 0;          // of a reply: the number of the call's destinations
+    std::uint64_t into = 0;          // for a reply: the number of the call's destinations
     Handle served;                   // of a request: its entry in ServedTable
-    Status aborted;                  // not OK: the pull was stopped for this reason
-    // Requests only: the place in the server. While `waits`, `first` holds the frame's body and
-    // `until` the call's deadline.
+    Status aborted;                  // if not OK, the reason why the pull was stopped
+    // For requests: the Place in the server. While `waits` is true, `first` holds the frame's body,
+    // and `until` is the call's deadline.
     std::shared_ptr<Server::Place> place;
-    std::uint64_t funded = 0;  // bytes of the place that no part has used yet
+    std::uint64_t funded = 0;  // bytes that `place` has reserved and that no part has used yet
     bool waits = false;
     bool offered = false;
     ByteVector first;

@@ -3,7 +3,8 @@
 #include "base/str.h"
 #include "rpc/channel/channel_impl.h"
 
-// Incoming frames. Bytes that break the protocol reset the channel, and do no other harm.
+// Handling of incoming frames. Bytes that violate the protocol reset the channel, and do no other
+// harm.
 namespace slime::rpc {
 
 using wire::Frame;
@@ -57,7 +58,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kUserAck:
       return messages_.on_ack(frame);
     case FrameType::kRelease:
-      // An unknown lease went with a call that never left.
+      // Does nothing for an unknown loan: its memory was released already.
       lending_.release(Handle::unpack(frame.header.id));
       return {};
     case FrameType::kRegionLookup:
@@ -129,7 +130,8 @@ Status ChannelImpl::on_reply(const Frame& frame) {
     return {};
   }
   if (!lent) {
-    // A copy: a reply that a user keeps must not hold a credit that further replies need.
+    // Copies the reply out of the receive slot: a reply that its user keeps must not hold a credit
+    // that other replies need.
     finish_call(handle, *pending, Payload(frame.body));
     return {};
   }
@@ -185,7 +187,8 @@ Status ChannelImpl::on_peer_closing() {
   connection_.peer_stopped_asking();
   if (connection_.closing()) return {};
   connection_.mark_closed_by_peer();
-  // The peer closes once both sides are drained. This side closes if the peer does not.
+  // The peer closes once everything is answered on both sides. If the peer does not, this side
+  // closes after the bound.
   begin_close(2 * limits::kCloseBound);
   return {};
 }

@@ -9,15 +9,15 @@
 
 namespace slime::rpc {
 
-// A frame is made as the peer's version allows. Before the peer's hello it is made for the newest
-// version, and adjusted in the queue when the hello has come.
+// Frames contain only what the peer's version knows. Before the peer's hello has arrived, a frame
+// is made for the newest version; if the hello tells an older version, the queued frame is changed.
 
 using Kind = CallTable::Kind;
 
 // ------------------------------------------------------------------------------------------ making
 
-// Compiled into each of its callers: a plain call has only bytes, no context and no signature, and
-// skips the code for them.
+// Begins a call. Inlined into each caller, so that a call with only bytes, without context and
+// signature, contains no code for those.
 template <class Body, class H>
 [[gnu::always_inline]] inline Ticket RequestMaker::begin(const CallSpec& spec, Body&& body, H&& handler,
                                                          std::uint8_t flags, std::uint64_t into) {
@@ -97,8 +97,8 @@ Ticket RequestMaker::ping(TimePoint deadline, DoneHandler&& handler) {
 
 // -------------------------------------------------------------------------------- parts of a frame
 
-// The signature follows the names. The peer tells a method's number only to callers with the right
-// signature.
+// Appends the signature to the names. A request by number needs none: the peer tells a method's
+// number only to callers with the right signature.
 void RequestMaker::put_signature(OutFrame& frame, const PeerMethod* known, std::uint64_t signature) const {
   const bool checked =
       connection_.ready() ? connection_.peer_has(wire::kFeatureSignatures) : known != nullptr;
@@ -116,7 +116,8 @@ Status RequestMaker::put_kind(OutFrame& frame, const AttachedBody& body) const {
   return {};
 }
 
-// Metadata follows the names, if they are there. No answer brings the times of a one-way call.
+// Appends the metadata to the names, if the frame has names. Asks for no times in a one-way call,
+// which gets no answer.
 Status RequestMaker::put_context(OutFrame& frame, const CallContext& context) const {
   const bool timed = context.timed && !frame.one_way;
   if (context.metadata.empty() && !timed) return {};
@@ -153,7 +154,7 @@ void RequestMaker::withdraw_contexts() {
     if (frame.header.type != wire::FrameType::kRequest || (frame.header.flags & wire::kFlagMetadata) == 0)
       return;
     if (contexts_.requires_metadata(frame.pending)) return refused.push_back(frame.pending);
-    // No number is known before the hello, so the text begins with the names.
+    // The text begins with the names, because no method has a number before the hello.
     ByteReader text(frame.text);
     text.take(text.read<std::uint16_t>());
     text.take(text.read<std::uint16_t>());

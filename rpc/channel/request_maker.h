@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: making the requests of this side.
+// Private to rpc: makes the requests that this side sends.
 
 #include <cstdint>
 #include <string_view>
@@ -21,10 +21,10 @@
 
 namespace slime::rpc {
 
-// Makes requests: calls of each kind, region look-ups and pings. Fills the frame as the peer's
-// version allows, lends what does not fit, and adds the request to the call table. When the hello
-// of an older peer comes, takes back what queued requests carry too much. Thread: the loop, in a
-// turn.
+// Makes requests: all kinds of calls, region look-ups and pings. Fills the frame as the peer's
+// version allows, lends a body that does not fit, and adds the request to the CallTable. When the
+// hello of an older peer arrives, removes from queued requests what that peer does not know.
+// Thread: the loop, in a turn.
 class RequestMaker {
  public:
   struct Parts {
@@ -47,9 +47,9 @@ class RequestMaker {
   RequestMaker(const RequestMaker&) = delete;
   RequestMaker& operator=(const RequestMaker&) = delete;
 
-  // A call without context and signature: `spec` has neither.
+  // Makes a call without context and signature; `spec` must have neither.
   Ticket call(const CallSpec& spec, ByteVector&& body, CallHandler&& handler);
-  // A call of any kind. `flags`: kFlagStream if it opens a stream.
+  // Makes a call of any kind. `flags`: kFlagStream if the call opens a stream.
   Ticket call(const CallSpec& spec, AttachedBody&& request, CallHandler&& handler, std::uint8_t flags);
   Ticket call_one_way(const CallSpec& spec, AttachedBody&& request, DoneHandler&& handler);
   // Ends a call that cannot be made.
@@ -59,9 +59,10 @@ class RequestMaker {
 
   // ---- the peer's hello has come
   // Removes signatures and optional metadata from queued requests if the peer does not know them.
-  // Fails calls that require metadata.
+  // Fails queued calls that require metadata.
   void withdraw_extras();
-  // Fails queued calls with attachments, or of raw bytes, if the peer does not know them.
+  // Fails queued calls with attachments, and queued calls of raw methods, if the peer does not know
+  // them.
   void refuse_unknown_kinds();
 
   [[nodiscard]] std::uint64_t calls() const { return count_; }  // of calls that were made

@@ -70,8 +70,9 @@ Handle ServedTable::add(const Served& served) {
   return handle;
 }
 
-// The caller's ids are indexes of a table of its own, so small indexes are enough. A cancel does
-// not find a request with a larger one, which runs to its end.
+// Extends by_call_ to hold `index`. The caller's ids are indexes of its own table, so their indexes
+// are small. Returns false for an index above the limit: a cancel does not find that request, which
+// then runs to its end.
 bool ServedTable::make_place(std::size_t index) {
   if (index >= limits::kMaxCalls) return false;
   by_call_.resize(index + 1);
@@ -92,7 +93,7 @@ void ServedTable::add_extras(CallInfo& info, const wire::Frame& frame, Handle ha
   info.rebind_names(std::move(names));
 }
 
-// Serves the request when its lent body has been read.
+// Reads the lent body of a request, then serves the request.
 Status ServedTable::read(const wire::Frame& frame, CallInfo&& info, Server::Found& found, Handle handle,
                          bool one_way) {
   const CallInfo asked = info;
@@ -105,7 +106,7 @@ Status ServedTable::read(const wire::Frame& frame, CallInfo&& info, Server::Foun
           send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
         } else {
           Server::Found nothing;
-          // The request counts as received when its body has been read.
+          // A request with a lent body counts as received when its body has been read.
           if (info.names->extras) info.names->extras->received = connection_.loop().clock().now();
           serve(std::move(info), nothing, std::move(*body), handle, one_way);
         }
@@ -128,8 +129,8 @@ const std::shared_ptr<Request::Responder>& ServedTable::one_way_responder() {
   return one_way_;
 }
 
-// Answers a request that does not reach the server, and releases what the peer lent for it.
-// kCorrupt is not answered: it ends the connection.
+// Answers a request that does not reach the server with `refusal`, and releases the memory that the
+// peer lent for it. If `refusal` is kCorrupt, returns it without an answer: it ends the connection.
 Status ServedTable::refuse(const wire::Frame& frame, const Served& served, Status refusal) {
   if (refusal.code() == Code::kCorrupt) return refusal;
   if ((frame.header.flags & kFlagsLent) != 0) SLIME_TRY(puller_.give_back(frame));
@@ -188,8 +189,8 @@ void ServedTable::send_held_answer(Handle served, Result<ByteVector>&& answer, A
   held_.give_back();  // of an answer without lent memory
 }
 
-// Sends the answer of a request while the box holds notes of some requests: this request may have
-// been cancelled, or its answer may have attachments.
+// Sends the answer of a request while box_ has notes of any request. The notes of this request may
+// say that it was cancelled, or may have attachments for its answer.
 void ServedTable::send_with_notes(Handle handle, const Served& served, Result<ByteVector>&& reply) {
   AnswerBox::Notes noted = box_->take_notes(handle.packed());
   if (noted.cancelled)
@@ -221,14 +222,15 @@ void ServedTable::send_with_notes(Handle handle, const Served& served, Result<By
   outbox_.submit(frame);
 }
 
-// Sends a reply whose frame may have a text already.
+// Completes the frame of a reply, whose text may already have the times, and sends it.
 [[gnu::always_inline]] inline void ServedTable::finish_reply(OutFrame&& frame, const Served& served,
                                                              Result<ByteVector>&& reply) {
   frame.header.type = wire::FrameType::kReply;
   frame.header.id = served.call;
   frame.header.method = served.method;
   if (served.one_way) {
-    // A peer that takes no answers gets fewer reports, instead of a reset.
+    // Drops the error of a one-way request if the peer takes no answers: otherwise such errors
+    // would reset the connection.
     if (reply || outbox_.queued_answers() >= connection_.options().max_calls) return;
     frame.header.flags |= wire::kFlagOneWay;
   }

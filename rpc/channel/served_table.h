@@ -26,9 +26,9 @@
 
 namespace slime::rpc {
 
-// Keeps each request of the peer from its arrival to its answer. Admits or refuses the request, has
-// its large body read, gives it to the server, cancels it, and sends its answer. Thread: the loop,
-// in a turn.
+// Keeps each request of the peer from its arrival until it is answered. Admits or refuses the
+// request, has its large body read, passes it to the server, cancels it, and sends its answer.
+// Thread: the loop, in a turn.
 class ServedTable final : public StreamTable::Answers {
  public:
   struct Parts {
@@ -39,18 +39,19 @@ class ServedTable final : public StreamTable::Answers {
     Puller& puller;
     StreamTable& streams;
   };
-  // `server` may be null: each request is answered with kNotFound.
+  // If `server` is null, each request is answered with kNotFound.
   ServedTable(const Parts& parts, std::shared_ptr<AnswerBox> box, Server* server);
   ServedTable(const ServedTable&) = delete;
   ServedTable& operator=(const ServedTable&) = delete;
 
-  // Takes a kRequest frame. An error if the peer broke the protocol; a refused request is answered.
+  // Handles a kRequest frame. Returns an error if the peer broke the protocol. A request that is
+  // refused for another reason is answered, and OK is returned.
   Status on_request(const wire::Frame& frame, transport::Message&& message);
-  // Takes a kCancel frame. The request may have its answer already.
+  // Handles a kCancel frame. Does nothing if the request has already been answered.
   void on_cancel(const wire::Frame& frame);
-  // Sends the answer of a handler. Does nothing if the request has its answer.
+  // Sends the answer of a handler. Does nothing if the request has already been answered.
   void send_answer(Handle served, Result<ByteVector>&& answer);
-  // Sends answers that other threads have left in the box.
+  // Sends the answers that other threads have put into the AnswerBox.
   void send_answers(std::vector<AnswerBox::Answer>&& answers);
   void send_held_answer(Handle served, Result<ByteVector>&& answer, Account::Held&& held) override;
   // Drops all requests: the channel is closed.
@@ -62,7 +63,7 @@ class ServedTable final : public StreamTable::Answers {
  private:
   struct Served {
     std::uint64_t call = 0;    // the caller's id
-    std::uint32_t method = 0;  // the number that the answer tells the caller; 0: none
+    std::uint32_t method = 0;  // the method's number, which the answer tells the caller; 0: none
     bool one_way = false;      // answered only if it fails
     bool timed = false;        // the caller asks for times: see timed_
     TimePoint deadline = kNever;
@@ -93,7 +94,8 @@ class ServedTable final : public StreamTable::Answers {
   const std::shared_ptr<AnswerBox> box_;
   Server* const server_;
   SlotMap<Served> served_;
-  std::vector<Handle> by_call_;  // by the index of the caller's id: for cancels
+  // requests by the index of the caller's id, to find the request that a cancel is for
+  std::vector<Handle> by_call_;
   std::unordered_map<std::uint64_t, std::shared_ptr<CallExtras>> timed_;  // by handle
   std::shared_ptr<Request::Responder> one_way_;                           // null: not used yet
   Account::Held held_;                                                    // of the current answer

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: turns of a channel, and timers that begin one.
+// Private to rpc: turns of a channel, and a timer whose callback is a turn.
 
 #include <utility>
 
@@ -10,8 +10,8 @@
 
 namespace slime::rpc {
 
-// Each public function of a channel is a turn, and each callback from its loop or endpoint. Turns
-// nest. Handlers are called from the loop when the outermost turn has ended, so never inside a
+// A turn is a call of a public function of a channel, or a callback of its loop or endpoint. Turns
+// nest. Handlers are called on the loop after the outermost turn has ended, so never inside a
 // public function.
 class TurnHost {
  public:
@@ -22,7 +22,7 @@ class TurnHost {
   ~TurnHost() = default;
 };
 
-// A scope that is a turn, called from the loop.
+// Begins a turn that the loop has called, and ends it at the end of the scope.
 class LoopTurn {
  public:
   explicit LoopTurn(TurnHost& host) : host_(host) { host_.begin_turn(); }
@@ -34,12 +34,12 @@ class LoopTurn {
   TurnHost& host_;
 };
 
-// One timer for many deadlines, armed for the earliest. Removing a deadline does not change the
-// timer, which may then find nothing due.
+// One timer for many deadlines, set to the earliest. Removing a deadline does not change the timer,
+// so it may fire when no deadline has passed.
 class DueTimer {
  public:
-  // `look` runs in a turn when the timer fires, and arms the timer again for the deadlines that are
-  // left.
+  // `look` runs in a turn when the timer fires. It must arm the timer again for the deadlines that
+  // are left.
   DueTimer(transport::Loop& loop, TurnHost& host, Task look)
       : loop_(loop), host_(host), look_(std::move(look)) {}
   DueTimer(const DueTimer&) = delete;

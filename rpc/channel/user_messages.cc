@@ -26,7 +26,7 @@ Ticket UserMessages::send(std::uint64_t tag, ByteVector&& body, TimePoint deadli
 
 Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler) {
   CallTable& calls = parts_.calls;
-  // A message that has arrived can still be received when nothing more comes.
+  // A message that has already arrived can be received even while the channel closes.
   Status status = parts_.inbox.would_wait(tag) ? calls.admission(Kind::kRecv) : Status();
   if (status.ok() && calls.receives() >= parts_.connection.options().max_calls)
     status = Status(Code::kResourceExhausted, str(calls.receives(), " receives wait already"));

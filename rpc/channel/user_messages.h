@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc: user messages of a channel, both ways.
+// Private to rpc: user messages of a channel, in both directions.
 
 #include <cstdint>
 
@@ -18,8 +18,8 @@
 
 namespace slime::rpc {
 
-// Sends user messages and adds receives. Receives the peer's messages into the inbox, and
-// acknowledges a message when it is there as a whole. Thread: the loop, in a turn.
+// Sends user messages, and adds receives. Puts the peer's messages into the inbox, and acknowledges
+// a message once all its bytes are there. Thread: the loop, in a turn.
 class UserMessages {
  public:
   struct Parts {
@@ -36,7 +36,7 @@ class UserMessages {
 
   Ticket send(std::uint64_t tag, ByteVector&& body, TimePoint deadline, DoneHandler&& handler);
   Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler);
-  // Take a kUserMessage and a kUserAck frame. An error if the peer broke the protocol.
+  // Handle a kUserMessage and a kUserAck frame. Return an error if the peer broke the protocol.
   Status on_message(const wire::Frame& frame);
   Status on_ack(const wire::Frame& frame);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint8_t kInline = 0;
 constexpr std::uint8_t kLent = 1;
-// The smallest entry: a length and a kind.
+// Size of the smallest entry of a table: a length and a kind.
 constexpr std::size_t kEntryBytes = 9;
 
 Status malformed(std::string_view what) {
@@ -190,7 +190,7 @@ AttachmentScope::AttachmentScope(Attachments* packed, std::span<const Attachment
 AttachmentScope::~AttachmentScope() { scope = outer_; }
 
 ByteVector pack_attachment(const Attachment& attachment) {
-  // Only an AttachingSink calls this function, and its maker has a scope.
+  // Only AttachingSink leads to this function, and code that makes an AttachingSink has a scope.
   SLIME_CHECK(scope != nullptr && scope->packed_ != nullptr);
   Attachments& to = *scope->packed_;
   to.push_back(attachment);

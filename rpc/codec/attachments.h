@@ -1,8 +1,8 @@
 #pragma once
 
-// Private to rpc: the bytes of attachments: the table at the begin of a body with kFlagAttachments,
-// and the extension value for an attachment in the msgpack. docs/wire-format.md, section
-// "Attachments".
+// Private to rpc: encodes and decodes attachments: the table at the beginning of a body with
+// kFlagAttachments, and the extension value that refers to an attachment in the msgpack. See
+// docs/wire-format.md, section "Attachments".
 
 #include <cstdint>
 #include <span>
@@ -21,22 +21,25 @@ struct AttachmentEntry {
   Bytes bytes;        // inline bytes, if not lent
   bool lent = false;  // the bytes are in `region`, at `offset`
   std::uint64_t offset = 0;
-  transport::RegionDescriptor region;  // the receiver reads it, then releases all of the body
+  // region that the receiver reads from; it then releases all memory of the body at once
+  transport::RegionDescriptor region;
 };
 
 struct AttachmentTable {
   Handle lease;  // of all lent entries; generation 0: none
   std::vector<AttachmentEntry> entries;
-  Bytes body;  // the msgpack, after the table and the inline bytes
+  Bytes body;  // the msgpack body, which follows the table and the inline bytes
 };
 
-// Encode and decode a body with kFlagAttachments. Inline entries and the body are views.
+// Encode and decode a body with kFlagAttachments. In a decoded table, inline bytes and the body are
+// views of the encoded bytes.
 ByteVector encode_attachments(const AttachmentTable& table);
-// kCorrupt for bytes that are not exactly a table. Allocates for present bytes, never for announced
-// ones.
+// Returns kCorrupt if the bytes are not exactly a table. Allocates memory only for entries that are
+// present, never for an announced number.
 Result<AttachmentTable> decode_attachments(Bytes bytes);
 
-// The data of the extension value: index of the attachment in the body, and array type.
+// Encodes the data of the extension value that refers to an attachment: the attachment's index in
+// the body, and the array type (null: not an array).
 ByteVector encode_attachment_value(std::uint32_t index, const ArrayType* array);
 struct AttachmentValue {
   std::uint32_t index = 0;

@@ -22,8 +22,8 @@ struct Pool {
   std::vector<ByteVector> bodies;
 };
 
-// Has no destructor, so that objects which end after the thread's own objects can still encode,
-// such as an agent that is destroyed at exit.
+// True once the thread's pool is destroyed. The flag has no destructor, so it can still be read
+// then: objects that are destroyed later, such as an agent at exit, may still encode.
 thread_local bool over = false;
 
 Pool::~Pool() { over = true; }
@@ -38,8 +38,8 @@ Pool* pool_of_thread() {
 class LargeBodies {
  public:
   LargeBodies() { kept_.reserve(limits::kLargeBodiesBytes / limits::kLargeBody); }
-  // Returns a body that is large enough and not far larger; of several the newest, which may be in
-  // the caches. Without capacity if there is none.
+  // Returns a kept body that is large enough, but not far larger; of several such bodies the
+  // newest, which may still be in the CPU caches. Returns a body without capacity if there is none.
   ByteVector take(std::size_t bytes) {
     const MutexLock lock(mutex_);
     auto best = kept_.rend();
@@ -55,7 +55,7 @@ class LargeBodies {
     bytes_ -= out.capacity();
     return out;
   }
-  // Drops the oldest bodies if too many bytes are kept.
+  // Keeps the body. Drops the oldest bodies if too many bytes are kept.
   void give(ByteVector&& body) noexcept {
     body.clear();
     while (!keep(body)) drop_oldest();
@@ -92,8 +92,8 @@ LargeBodies& large_bodies() {
   return all.get();
 }
 
-// Asks for huge pages for a large body: a fault for each 4 KiB of fresh memory takes longer than
-// copying.
+// Asks the kernel for huge pages for a large body: page faults for each 4 KiB of fresh memory take
+// longer than copying the bytes.
 void wish_for_huge_pages(ByteVector& body) {
   const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
   const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;

@@ -7,16 +7,16 @@
 
 namespace slime::rpc {
 
-// Keeps the memory of bodies for reuse. Each thread keeps a few small bodies, so that a caller that
-// drives its loop encodes without an allocation. The process keeps some large bodies, because one
-// thread makes them and another frees them, and because making fresh pages takes longer than
-// copying the bytes. Thread: any.
+// A pool that keeps the memory of bodies for reuse. Each thread keeps a few small bodies, so that a
+// caller that drives its loop encodes without an allocation. The process keeps some large bodies,
+// because one thread allocates them and another frees them, and because fresh pages take longer to
+// make than to copy. Thread: any.
 
 // Returns an empty body with room for a small body.
 ByteVector take_body();
 // Returns an empty body with room for `bytes`.
 ByteVector take_body(std::size_t bytes);
-// Keeps the memory of `body`, unless enough is kept.
+// Gives the memory of `body` to the pool, which frees it if the pool keeps enough already.
 void give_body(ByteVector&& body) noexcept;
 // Returns the bytes of large bodies that the process keeps.
 std::uint64_t kept_body_bytes();

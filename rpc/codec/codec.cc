@@ -10,8 +10,8 @@
 namespace slime::rpc {
 namespace {
 
-// Walks one msgpack object with its own stack of open containers, so that deep nesting takes no
-// memory and no stack of the process.
+// Checks one msgpack object with an explicit stack of open containers, so that deep nesting needs
+// no memory and no deep recursion.
 class Validator {
  public:
   explicit Validator(Bytes bytes) : bytes_(bytes) {}
@@ -39,7 +39,7 @@ class Validator {
   void push(std::uint64_t objects) { pending_[depth_++] = objects; }
   [[nodiscard]] std::size_t remaining() const { return bytes_.size() - at_; }
 
-  // Reads a big-endian length of `width` bytes. Returns false if bytes are missing.
+  // Reads a big-endian length of `width` bytes. Returns false if the bytes end before that.
   bool length(std::size_t width, std::uint64_t& out) {
     if (remaining() < width) return false;
     out = 0;
@@ -56,7 +56,7 @@ class Validator {
     if (!length(width, size)) return bad("a cut-off length");
     return skip(size + extra);
   }
-  // Opens a container of `objects` objects, each of at least one byte.
+  // Begins a container of `objects` objects, each of which takes at least one byte.
   Status container(std::uint64_t objects) {
     if (objects > remaining()) return bad("a length beyond the end");
     if (depth_ > limits::kMsgpackDepth) return bad("nested too deep");
@@ -85,7 +85,7 @@ class Validator {
       case 0xc5:
       case 0xc6:
         return raw(std::size_t{1} << (tag - 0xc4), 0);
-      case 0xc7:  // ext 8, 16, 32: a type byte before the data
+      case 0xc7:  // ext 8, 16, 32: a type byte precedes the data
       case 0xc8:
       case 0xc9:
         return raw(std::size_t{1} << (tag - 0xc7), 1);
@@ -139,7 +139,7 @@ namespace detail {
 
 namespace {
 
-// The zone of this thread: most threads unpack one object at a time.
+// A free zone of this thread, for reuse. One is enough: most threads unpack one object at a time.
 thread_local std::unique_ptr<msgpack::zone> spare_zone;
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace slime::rpc::wire {
 namespace {
 
 enum Field : unsigned {
-  kHasCode = 1,          // may have a code; then it has a text and no body
+  kHasCode = 1,          // may have an error code; then the frame has a text and no body
   kHasMethod = 2,        // may have a method id
   kHasId = 4,            // must have an id
   kHasValue = 8,         // may have a value
@@ -23,7 +23,7 @@ enum Field : unsigned {
   kMayExtend = 1024  // may have metadata or times
 };
 
-// The fields of each type; everything else must be zero.
+// The fields that a frame of each type has; all other fields must be zero.
 constexpr std::array<std::uint16_t, 18> kFields{
     kNoType,
     /* kHello */ kHasBody,
@@ -45,7 +45,7 @@ constexpr std::array<std::uint16_t, 18> kFields{
     /* kProof */ kHasCode | kHasBody,
 };
 
-// The flags that a frame of each type may have: without a code, and with a code.
+// The flags that a frame of each type may have: [0] without an error code, [1] with one.
 constexpr auto kFlags = [] {
   std::array<std::array<std::uint8_t, 2>, kFields.size()> out{};
   for (std::size_t type = 1; type < kFields.size(); ++type) {
@@ -82,7 +82,8 @@ Status parse_names(Frame& frame, ByteReader& in) {
   return {};
 }
 
-// Parses the text of a request: the two names, then metadata and signature, each optional.
+// Parses the text of a request: the two names if the method has no number, then optional metadata
+// and an optional signature.
 [[gnu::noinline]] Status parse_request_text(Frame& frame) {
   ByteReader in(frame.text);
   if (frame.header.method == 0) {
@@ -96,7 +97,8 @@ Status parse_names(Frame& frame, ByteReader& in) {
   return {};
 }
 
-// Checks the text of a reply: the server's times if flagged, then the text of an error.
+// Checks the text of a reply with kFlagTiming: the server's times, then the text of an error, if
+// any.
 Status check_timed_text(const Frame& frame) {
   const std::size_t most = sizeof(ServerTimes) + (frame.header.code != 0 ? limits::kErrorTextBytes : 0);
   if (frame.text.size() < sizeof(ServerTimes) || frame.text.size() > most)
@@ -104,7 +106,7 @@ Status check_timed_text(const Frame& frame) {
   return {};
 }
 
-// Checks the text of other frames: an error's, or none.
+// Checks the text of a frame other than a request: times, an error text, or both.
 [[gnu::noinline]] Status check_rare_text(const Frame& frame) {
   if ((frame.header.flags & kFlagTiming) != 0) return check_timed_text(frame);
   if (frame.header.code == 0) return corrupt(frame.header, "an unexpected text");
@@ -156,7 +158,7 @@ Status check_fields(const Frame& frame, unsigned fields) {
 Status decode_frame(Bytes message, Frame& frame) {
   if (message.size() < sizeof frame.header)
     return Status(Code::kCorrupt, str("a frame of ", message.size(), " bytes"));
-  // Copied once: the peer may still write to the memory of the message.
+  // Copies the header before checking it: the peer may still write to the memory of the message.
   std::memcpy(&frame.header, message.data(), sizeof frame.header);
   const FrameHeader& header = frame.header;
   const std::size_t rest = message.size() - sizeof header;
@@ -220,8 +222,8 @@ Extras extras_of(const Frame& frame) {
   return out;
 }
 
-// Reads the hash after the names and the metadata; 0: there is none. decode_frame() has checked the
-// text.
+// Returns the hash that follows the names and the metadata; 0 if there is none. decode_frame() has
+// checked the text before.
 std::uint64_t signature_of(const Frame& frame) {
   if (frame.header.type != FrameType::kRequest || frame.header.method != 0) return 0;
   ByteReader in(frame.text);

@@ -21,7 +21,8 @@ std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step
 struct Block {
   std::byte* data = nullptr;
   std::size_t size = 0;
-  // Large blocks are aligned to huge pages and ask for them: a fault for each 4 KiB is expensive.
+  // Maps memory for a block. A large block is aligned to huge pages and asks for huge pages,
+  // because a page fault for each 4 KiB is expensive.
   static Block map(std::size_t length) {
     const std::size_t step = length >= kHugePage ? kHugePage : kStep;
     const std::size_t size = round_up(length, step);
@@ -45,7 +46,8 @@ class BlockPool {
   std::optional<Block> take(std::size_t length) {
     const MutexLock lock(mutex_);
     auto best = kept_.end();
-    // Takes the block that was used last, which may be in the caches.
+    // Finds the smallest kept block that fits; of equal blocks the one used last, which may be in
+    // the CPU caches.
     for (auto at = kept_.begin(); at != kept_.end(); ++at) {
       const bool fits = at->size >= length && at->size / 2 <= round_up(length, kStep);
       if (fits && (best == kept_.end() || at->size <= best->size)) best = at;
@@ -56,15 +58,15 @@ class BlockPool {
     kept_.erase(best);
     return out;
   }
-  // Drops the oldest blocks if too many bytes are kept.
+  // Keeps the block for reuse. Drops the oldest blocks if too many bytes are kept.
   void give(std::byte* data) {
     std::list<Block> gone;
     {
       const MutexLock lock(mutex_);
       const auto in_use = in_use_.extract(data);
-      if (in_use.empty()) return;  // a block of the parent process, before fork()
+      if (in_use.empty()) return;  // a block that the parent process allocated before fork()
       const Block block{data, in_use.mapped()};
-      // A block that is larger than the bound drops no kept blocks.
+      // A block that is larger than the bound is unmapped, without dropping blocks that are kept.
       const bool fits = block.size <= limits::kReceivedKeptBytes;
       (fits ? kept_ : gone).push_back(block);
       if (fits) bytes_ += block.size;
@@ -79,7 +81,8 @@ class BlockPool {
     const MutexLock lock(mutex_);
     in_use_.emplace(block.data, block.size);
   }
-  // The caller has the block, so it stays in use.
+  // Gives the block's pages back to the kernel. The caller owns the block, so it cannot be given
+  // back meanwhile.
   void discard(const std::byte* data) {
     std::size_t size = 0;
     {
@@ -101,7 +104,8 @@ class BlockPool {
   std::map<const std::byte*, std::size_t> in_use_ SLIME_GUARDED_BY(mutex_);
 };
 
-// Never destroyed: received memory may be freed at the very end of the process.
+// Returns the pool of this process. It is never destroyed: received memory may be freed at the very
+// end of the process.
 BlockPool& block_pool() {
   static constinit PerProcess<BlockPool> all;
   return all.get();

@@ -19,7 +19,8 @@ std::atomic<std::uint64_t>& made_bytes() {
   return bytes.get();
 }
 
-// Returns the bit of a size class: the lengths from one power of two to the next.
+// Returns the bit of a length's size class. A class has the lengths from one power of two up to the
+// next.
 std::uint64_t size_class(std::uint64_t bytes) { return std::uint64_t{1} << (std::bit_width(bytes) - 1); }
 
 bool blocks_for(std::uint64_t bytes) {
@@ -45,7 +46,7 @@ struct ReceivedBlocks::Block {
   const bool pinned;
 };
 
-// Held by an attachment in a block. Gives the block back.
+// Registered memory of an attachment that lies in a block. The destructor gives the block back.
 class ReceivedBlocks::Lease final : public Registered {
  public:
   Lease(std::shared_ptr<ReceivedBlocks> blocks, std::shared_ptr<Block> block)
@@ -58,7 +59,8 @@ class ReceivedBlocks::Lease final : public Registered {
   [[nodiscard]] bool shown_to(std::uint64_t endpoint) const override {
     return endpoint == blocks_->endpoint_;
   }
-  // Keeps pinned pages: the registration would not see new ones when the block is reused.
+  // Keeps the pages of a pinned block: its registration would not refer to new pages when the block
+  // is used again.
   bool discard() const override {
     return block_->pinned || ::madvise(block_->region.data(), block_->size, MADV_REMOVE) == 0;
   }
@@ -109,7 +111,8 @@ Result<std::shared_ptr<ReceivedBlocks::Block>> ReceivedBlocks::make(std::uint64_
     std::uint64_t sum = bytes;
     for (const auto& each : in_use_) sum += each->size;
     for (const auto& each : idle_) sum += each->size;
-    // Idle blocks have the wrong size, or take() would have used one.
+    // Closes idle blocks to make room: all of them have a wrong size, or take() would have used
+    // one.
     while (sum > limits::kReceivedBlocksBytes && !idle_.empty()) {
       sum -= idle_.front()->size;
       gone.splice(gone.end(), idle_, idle_.begin());
@@ -140,7 +143,8 @@ void ReceivedBlocks::give(const std::shared_ptr<Block>& block) noexcept {
   if (!closed_) idle_.push_back(block);
 }
 
-// Closes regions without the lock: this may end operations and destroy leases, which call give().
+// Closes the regions without holding the lock: closing may end operations and destroy leases, which
+// call give().
 void ReceivedBlocks::close() {
   std::list<std::shared_ptr<Block>> idle;
   std::vector<std::shared_ptr<Block>> in_use;

@@ -15,13 +15,15 @@
 namespace slime::rpc {
 
 // Registered blocks that receive the large attachments of one connection, and are reused. A
-// received attachment holds its block. Sent back to the same peer, it stays in the block: over shm
-// the peer maps the block, and copies two to three times as fast as the kernel copies other memory.
+// received attachment holds its block. If the attachment is sent back to the same peer, its bytes
+// stay in the block: over shm the peer maps the block, and copies two to three times as fast as the
+// kernel copies other memory.
 //
 // A block holds only bytes of one peer, which may read the block while the connection lasts; other
-// peers never get its descriptor. Making a block makes all its pages, on the loop, so each
-// attachment that was read completely allows one new block of its size class, and each table at
-// most one; announced bytes allow none. The blocks of all connections are bounded.
+// peers never get its descriptor. Making a block touches all its pages on the loop, so the number
+// of new blocks is limited: one for each attachment that was read completely, of that attachment's
+// size class, and at most one in each table. Announced bytes allow no block. The blocks of all
+// connections are bounded.
 class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks> {
  public:
   ReceivedBlocks(transport::Device& device, std::uint64_t endpoint);
@@ -29,12 +31,14 @@ class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks>
   ReceivedBlocks& operator=(const ReceivedBlocks&) = delete;
   ~ReceivedBlocks();
 
-  // Returns a block; null: none for this size. Thread: the loop, like all functions unless stated.
+  // Returns a block for an attachment of this length; null if none is available. Thread: the loop,
+  // as for all functions of this class without another statement.
   std::shared_ptr<const Registered> take(std::uint64_t length_bytes);
-  // Later calls of take() are for another body.
+  // Begins the table of a new body, for which later calls of take() ask.
   void begin_table() { may_make_ = true; }
   void note_received(std::uint64_t length_bytes);
-  // Ends the registrations of all blocks. The memory of a block lives as long as its attachments.
+  // Ends the registrations of all blocks. The memory of a block lives as long as the attachments in
+  // it.
   void close();
 
  private:
@@ -46,7 +50,7 @@ class ReceivedBlocks final : public std::enable_shared_from_this<ReceivedBlocks>
   transport::Device& device_;
   const std::uint64_t endpoint_;
   bool may_make_ = false;     // this table may make a block
-  std::uint64_t earned_ = 0;  // a bit for each size class of which a block may be made
+  std::uint64_t earned_ = 0;  // one bit for each size class of which one new block may be made
   Mutex mutex_;
   bool closed_ SLIME_GUARDED_BY(mutex_) = false;
   std::list<std::shared_ptr<Block>> idle_ SLIME_GUARDED_BY(mutex_);

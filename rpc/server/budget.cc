@@ -18,7 +18,7 @@ namespace {
 
 constinit PerProcess<ProcessBudget> process;
 
-// Adds `bytes` to `held`; returns false, and adds nothing, if the sum would exceed `limit`.
+// Adds `bytes` to `held`. Returns false, and adds nothing, if the sum would exceed `limit`.
 bool add_within(std::atomic<std::uint64_t>& held, std::uint64_t bytes, std::uint64_t limit) {
   std::uint64_t now = held.load();
   do {

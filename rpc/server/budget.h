@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to rpc and agent: limits the bytes that the process holds for its peers.
+// Private to rpc and agent: limits the bytes that the process holds for all its peers.
 
 #include <atomic>
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace slime::rpc {
 
-// Bytes that all connections of the process hold.
+// Counts the bytes that all connections of the process hold.
 struct ProcessBudget;
 
-// Bytes that one connection holds: requests that were read and are not answered, and answers that
-// the peer has not read. take() checks two limits: the connection's share, and the budget of the
-// process. Thread: any.
+// Counts the bytes that one connection holds: requests that were read but not answered, and answers
+// that the peer has not read. take() checks two limits: the connection's share, and the budget of
+// the process. Thread: any.
 class Account final : public std::enable_shared_from_this<Account> {
  public:
-  // Bytes taken from an account. The destructor gives them back, on any thread.
+  // A number of bytes that was taken from an Account. The destructor gives them back, on any
+  // thread.
   class Held {
    public:
     Held() = default;
@@ -36,7 +37,8 @@ class Account final : public std::enable_shared_from_this<Account> {
     explicit operator bool() const { return account_ != nullptr; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     void give_back() noexcept;
-    // Takes more bytes. Returns false, and takes nothing, if a limit would be exceeded.
+    // Takes `bytes` more from the account. Returns false, and takes nothing, if a limit would be
+    // exceeded.
     bool grow(std::uint64_t bytes);
 
    private:
@@ -45,12 +47,12 @@ class Account final : public std::enable_shared_from_this<Account> {
     std::uint64_t bytes_ = 0;
   };
 
-  // `process_bytes`: the budget of the process. The connection's share is a quarter.
+  // `process_bytes`: budget of the whole process. The share of this connection is a quarter of it.
   explicit Account(std::uint64_t process_bytes);
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
 
-  // Takes `bytes`. Returns an empty Held if a limit would be exceeded.
+  // Takes `bytes` from the account. Returns an empty Held if a limit would be exceeded.
   Held take(std::uint64_t bytes);
   // The most that the connection may hold.
   [[nodiscard]] std::uint64_t share() const { return share_; }
@@ -66,16 +68,16 @@ class Account final : public std::enable_shared_from_this<Account> {
   std::atomic<std::uint64_t> held_{0};
 };
 
-// Bytes that all connections of this process hold now.
+// Returns the bytes that all connections of this process hold now.
 std::uint64_t held_bytes();
 
-// Called on the thread that gives bytes back, once for each tell_when_freed().
+// Gets one call for each tell_when_freed(), on the thread that gives bytes back.
 class BudgetListener {
  public:
   virtual ~BudgetListener() = default;
   virtual void on_budget_freed() noexcept = 0;
 };
-// Calls `listener` once, when bytes are given back the next time.
+// Registers `listener` for one call, when bytes are given back for the next time.
 void tell_when_freed(std::weak_ptr<BudgetListener> listener);
 
 }  // namespace slime::rpc

@@ -19,7 +19,8 @@ struct Job {
   std::shared_ptr<Service::Method> method;
 };
 
-// Waiting requests by priority, in order of arrival. Thread: one at a time.
+// A queue of waiting requests by priority; within a priority, in order of arrival. Thread: one at a
+// time.
 class JobQueue {
  public:
   [[nodiscard]] std::size_t size() const {
@@ -34,13 +35,14 @@ class JobQueue {
     return find(may_run).first != nullptr;
   }
   static constexpr int kNone = static_cast<int>(kPriorities);
-  // Returns the highest priority (0 is the highest) with a job that may run, or kNone.
+  // Returns the highest priority (0 is the highest) that has a job which may run; kNone if there is
+  // none.
   template <class MayRun>
   [[nodiscard]] int best(MayRun may_run) {
     const Jobs* const jobs = find(may_run).first;
     return jobs == nullptr ? kNone : static_cast<int>(jobs - jobs_.data());
   }
-  // Takes the first job that may run. There must be one.
+  // Removes and returns the first job that may run. Call only if such a job exists.
   template <class MayRun>
   Job take(MayRun may_run) {
     const auto [jobs, at] = find(may_run);
@@ -48,7 +50,7 @@ class JobQueue {
     jobs->erase(at);
     return out;
   }
-  // Moves all jobs whose deadline has passed to `out`.
+  // Moves all jobs whose deadline has passed from the queue to `out`.
   void take_expired(TimePoint now, std::vector<Job>& out) {
     for (Jobs& jobs : jobs_) {
       for (auto job = jobs.begin(); job != jobs.end();) {
@@ -71,7 +73,7 @@ class JobQueue {
   }
 
  private:
-  using Jobs = std::list<Job>;  // a list: jobs in the middle are removed
+  using Jobs = std::list<Job>;  // a list, because jobs are also removed from the middle
   static std::size_t place(const Service::Method& method) {
     return static_cast<std::size_t>(method.priority);
   }

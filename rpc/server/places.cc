@@ -3,9 +3,9 @@
 #include "base/str.h"
 #include "rpc/server/server_impl.h"
 
-// Large requests stay with their callers until a worker and memory are free. Each request waits as
-// a Place, in order of arrival. A granted place keeps a worker busy (reserved_) until its request
-// runs.
+// Places for large requests. The body of a large request stays in its caller's memory until a
+// worker and memory are free. Until then the request waits as a Place, in order of arrival. A
+// granted place reserves a worker (reserved_) until its request runs.
 namespace slime::rpc {
 
 std::shared_ptr<Server::Place> Server::Impl::place_of(const Request& request) {
@@ -76,7 +76,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
   }
   place->counted_ = true;
   unanswered_.fetch_add(1);
-  // Grants at once only if no other request waits.
+  // Grants the place at once only if no other request waits.
   const bool first = places_.empty() && (!place->pooled_ || (queue_.size() == 0 && ready_.empty()));
   place->self_ = places_.insert(places_.end(), place.get());
   count_waiting(*place->method_, 1);
@@ -90,8 +90,8 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
   return place;
 }
 
-// Takes the place's memory if a worker is free, the method is below its limit and the budget
-// suffices. Asks for on_budget_freed() if it does not.
+// If a worker is free, the method is below its limit and the budget suffices, takes the place's
+// memory and returns true. If only the budget does not suffice, registers for on_budget_freed().
 bool Server::Impl::fits(Place& place) {
   const Service::Method& method = *place.method_;
   if (place.pooled_ && !worker_free()) return false;
@@ -107,7 +107,8 @@ bool Server::Impl::fits(Place& place) {
   return static_cast<bool>(place.held_);
 }
 
-// Grants a place for which fits() was true. Returns its `granted` task; call it without the lock.
+// Grants a place for which fits() has returned true. Returns the place's `granted` task, which the
+// caller must call without the lock.
 Task Server::Impl::grant(Place& place) {
   places_.erase(place.self_);
   count_waiting(*place.method_, -1);
@@ -120,9 +121,9 @@ Task Server::Impl::grant(Place& place) {
   return std::move(place.granted_);
 }
 
-// Grants the first place that fits, of the highest priority down to `lowest`. Returns its task,
-// empty if none fits. Skips places that do not fit, for instance because their connection holds its
-// share.
+// Grants the first place that fits, among the priorities from the highest down to `lowest`. Returns
+// the place's `granted` task, empty if no place fits. Skips a place that does not fit, for instance
+// because its connection already holds its share.
 Task Server::Impl::next_granted(int lowest) {
   for (int priority = 0; priority <= lowest; ++priority) {
     for (Place* const place : places_) {
@@ -132,7 +133,7 @@ Task Server::Impl::next_granted(int lowest) {
   return {};
 }
 
-// Stops counting the place for drain(): the request was read, and counts itself.
+// Stops counting the place for drain(): its request has been read, and is counted instead.
 void Server::Impl::arrived(Place& place) {
   bool counted = false;
   {
@@ -142,7 +143,8 @@ void Server::Impl::arrived(Place& place) {
   if (counted) answered();
 }
 
-// Moves the request to ready_, to run on the worker of its place. False if it has no such worker.
+// Moves the request to ready_, to run on the worker that its place has reserved. Returns false if
+// no worker is reserved for it.
 bool Server::Impl::make_ready(Request& request, const std::shared_ptr<Service::Method>& method) {
   const std::shared_ptr<Place> place = place_of(request);
   if (place == nullptr) return false;
@@ -165,7 +167,8 @@ Job Server::Impl::take_ready(std::list<Job>::iterator at) {
   return out;
 }
 
-// Refuses all waiting places. Returns their tasks; call them without the lock.
+// Refuses all waiting places. Returns their `granted` tasks, which the caller must call without the
+// lock.
 std::vector<Task> Server::Impl::refuse_places() {
   std::vector<Task> out;
   for (Place* const place : std::exchange(places_, {})) {

@@ -67,20 +67,22 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info
 
 namespace {
 
-// Refuses a msgpack body for a method of bytes, and the reverse.
+// Returns the error for a request with plain bytes to a method that takes msgpack arguments, or
+// with arguments to a method that takes plain bytes.
 Status called_wrongly(const CallInfo& info) {
   return Status(Code::kUnimplemented,
                 str(info.service, ".", info.method,
                     info.raw ? " takes arguments: call() it, with those" : " takes bytes: call_bytes() it"));
 }
 
-// Refuses a stream of a method that does not stream: its caller would wait for messages forever.
+// Returns the error for a stream to a method that does not stream: its caller would wait for
+// messages forever.
 Status streamed_wrongly(const CallInfo& info) {
   return Status(Code::kInvalidArgument,
                 str(info.service, ".", info.method, " does not stream: call it without a stream"));
 }
 
-// Returns whether a borrowed body is aligned: in a frame it may begin anywhere.
+// Returns whether `bytes` begin at an aligned address. A body inside a frame may begin anywhere.
 bool aligned(Bytes bytes) {
   return reinterpret_cast<std::uintptr_t>(bytes.data()) % Service::kBytesAlignment == 0;
 }
@@ -131,8 +133,8 @@ void Server::Impl::intercept(Request& request) {
 
 void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
   executing_.fetch_add(1);
-  // Typed handlers answer with the text of an exception. A raw handler owns its request, whose
-  // destructor answers kInternal.
+  // Drops exceptions of raw handlers: such a handler owns its request, whose destructor answers
+  // kInternal. Typed handlers answer with the exception's text themselves.
   try {
     if (request.info().names->extras == nullptr) [[likely]] {
       method.handler(std::move(request));
@@ -148,7 +150,7 @@ void Server::Impl::run(Request&& request, Service::Method& method) noexcept {
 void Server::Impl::enqueue(Request&& request, std::shared_ptr<Service::Method> method) noexcept {
   std::vector<Job> expired;
   MutexLock lock(mutex_);
-  // Expired and cancelled requests must not fill the queue.
+  // Removes expired requests from a full queue, so that they do not keep new requests out.
   if (full()) queue_.take_expired(clock_.now(), expired);
   counters_.expired += expired.size();
   for (const Job& job : expired) count_waiting(*job.method, -1);
@@ -181,7 +183,7 @@ Status Server::Impl::prepare_to_wait(const Service::Method& method) {
   return {};
 }
 
-// Starts a worker. Returns false if there is no worker at all.
+// Starts a worker unless the pool is complete. Returns false if the pool has no worker at all.
 bool Server::Impl::start_worker() {
   if (workers_.size() >= options_.workers) return true;
   try {
@@ -189,11 +191,12 @@ bool Server::Impl::start_worker() {
   } catch (const std::system_error&) {
     return !workers_.empty();
   }
-  ++idle_workers_;  // before the thread runs, so that other requests count it
+  // counted before the thread runs, so that further requests already count on this worker
+  ++idle_workers_;
   return true;
 }
 
-// Counts the request as running until it is answered.
+// Counts the request as a running request of the method until it is answered.
 void Server::Impl::enter(Request& request, const std::shared_ptr<Service::Method>& method) {
   if (method->max_running == 0) return;
   ++loads_[method.get()].running;
@@ -275,7 +278,7 @@ void Server::Impl::worker() noexcept {
     } else {
       run(std::move(job.request), *job.method);
     }
-    job.method.reset();  // outside the lock: may destroy user code of a removed service
+    job.method.reset();  // without the lock: this may destroy user code of a removed service
     lock.lock();
     ++idle_workers_;
   }
@@ -319,8 +322,8 @@ void Server::Impl::stop() {
     for (std::thread& thread : threads) thread.join();
   };
   if (!on_worker()) return join(workers);
-  // A handler called stop() on a thread of the pool, which cannot join itself. The reaper's task
-  // keeps *this alive until the join.
+  // A handler has called stop() on a thread of the pool, which cannot join itself. The task of the
+  // reaper thread keeps *this alive until it has joined the workers.
   reap([self = shared_from_this(), workers = std::move(workers), join]() mutable { join(workers); });
 }
 
@@ -395,9 +398,9 @@ void Server::handle(Request&& request, Found& found) noexcept {
   request.tracker_ = impl_;
   const std::shared_ptr<Service::Method>& method = *admitted;
   const bool pooled = method->run == Run::kPool;
-  // A borrowed body holds a receive slot, and so a credit of the peer: only handlers that are done
-  // when they return may borrow. Otherwise two peers that call each other could use up the credits
-  // of their replies.
+  // Detaches a body that would be held too long. A body in a receive slot holds a credit of the
+  // peer, so only a handler that does not use the body after it returns may get it there. Otherwise
+  // two peers that call each other could use up the credits that their replies need.
   if (pooled || !method->borrows || (method->raw && !aligned(request.body()))) request.payload().detach();
   if (pooled) {
     if (place == nullptr || !impl_->make_ready(request, method)) impl_->enqueue(std::move(request), method);

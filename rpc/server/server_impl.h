@@ -23,15 +23,16 @@
 
 namespace slime::rpc {
 
-// Lives as long as any request, because a late answer updates the counters. mutex_ guards all
-// members that are not atomic; handlers, answers and destructors of user code run without the lock.
+// The implementation of Server. Lives as long as any request, because an answer after stop() still
+// updates the counters. mutex_ guards all members that are not atomic. Handlers, answers and
+// destructors of user code run without the lock.
 class Server::Impl final : public Request::Tracker,
                            public Directory,
                            public BudgetListener,
                            public std::enable_shared_from_this<Server::Impl> {
  public:
   using Methods = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
-  // Counts one request of a method with a limit as ended when it is answered.
+  // Tracks a request of a method that has a limit: counts the request as ended when it is answered.
   class Slot final : public Request::Tracker {
    public:
     Slot(std::shared_ptr<Impl> impl, std::shared_ptr<Service::Method> method)
@@ -48,7 +49,7 @@ class Server::Impl final : public Request::Tracker,
 
   Impl(ServerOptions options, const Clock& clock) : options_(options), clock_(clock) {
     SLIME_CHECK(options_.workers > 0);
-    // The handlers refer to *this, which lives as long as a handler runs.
+    // The handlers of both services refer to *this, which lives as long as any handler runs.
     const Service reflection = reflection_service(*this);
     const Service health = health_service(*this);
     for (const auto& [name, method] : health.methods()) method->while_draining = true;
@@ -110,7 +111,7 @@ class Server::Impl final : public Request::Tracker,
  private:
   friend class Place;
   Result<std::shared_ptr<Service::Method>> find(const CallInfo& info, Found& found) const;
-  // Returns null if there is no such method.
+  // Returns the method, or null if no such method is served.
   [[nodiscard]] const Service::Method* look_up(std::string_view service, std::string_view method) const
       SLIME_REQUIRES(mutex_) {
     const auto it = services_.find(service);
@@ -130,7 +131,7 @@ class Server::Impl final : public Request::Tracker,
     const MutexLock lock(mutex_);
     quiet_.notify_all();
   }
-  // Returns whether the queue is full. Requests that an idle worker is about to take do not count.
+  // Returns whether the queue is full. Does not count requests that idle workers are about to take.
   [[nodiscard]] bool full() const SLIME_REQUIRES(mutex_) {
     return queue_.size() + places_.size() >=
            options_.queue_limit + (idle_workers_ > reserved_ ? idle_workers_ - reserved_ : 0);
@@ -142,7 +143,8 @@ class Server::Impl final : public Request::Tracker,
     return load == loads_.end() || load->second.running < method.max_running;
   }
   void count_waiting(const Service::Method& method, int more) SLIME_REQUIRES(mutex_);
-  // Returns whether the method's requests fill half of the queue: the rest is for other methods.
+  // Returns whether waiting requests of this method fill half of the queue. The other half is kept
+  // for other methods.
   [[nodiscard]] bool waits_enough(const Service::Method& method) const SLIME_REQUIRES(mutex_) {
     const auto load = loads_.find(&method);
     return load != loads_.end() && load->second.waiting >= std::max<std::size_t>(1, options_.queue_limit / 2);
@@ -171,27 +173,27 @@ class Server::Impl final : public Request::Tracker,
   CondVar quiet_;
   std::map<std::string, Methods, std::less<>> services_ SLIME_GUARDED_BY(mutex_);
   JobQueue queue_ SLIME_GUARDED_BY(mutex_);
-  // requests that were read and have a reserved worker
+  // requests whose body has been read and that have a reserved worker
   std::list<Job> ready_ SLIME_GUARDED_BY(mutex_);
   std::list<Place*> places_ SLIME_GUARDED_BY(mutex_);  // waiting places, in order of arrival
-  // workers of granted places whose requests do not run yet
+  // number of workers that are reserved for granted places whose requests do not run yet
   std::size_t reserved_ SLIME_GUARDED_BY(mutex_) = 0;
-  // at equal priority a place is next: a small request was last
+  // true: at equal priority a place is served next, because a small request was served last
   bool places_first_ SLIME_GUARDED_BY(mutex_) = false;
   bool listens_ SLIME_GUARDED_BY(mutex_) = false;  // registered for on_budget_freed()
   struct Load {
     std::size_t running = 0;
     std::size_t waiting = 0;
-    std::size_t reserved = 0;  // granted places whose requests do not run yet
+    std::size_t reserved = 0;  // granted places of the method whose requests do not run yet
     [[nodiscard]] bool none() const { return running == 0 && waiting == 0 && reserved == 0; }
   };
-  // of methods with a limit; no entry: no load
+  // loads of the methods that have a limit; a method without an entry has no load
   std::map<const Service::Method*, Load> loads_ SLIME_GUARDED_BY(mutex_);
   ServerCounters counters_ SLIME_GUARDED_BY(mutex_);
-  // Atomics, so that a request of a known method takes no lock. To miss no end of a drain: drain()
-  // sets kDraining and then reads the counts; a request counts itself and then reads kDraining, and
-  // so does an answer.
-  std::atomic<std::uint64_t> version_{1};  // counts changes of services_; written under the lock
+  // The counters are atomic, so that a request of a known method takes no lock. drain() sets
+  // kDraining and then reads the counts. Requests and answers change the counts first and then read
+  // kDraining. So drain() cannot miss the last answer.
+  std::atomic<std::uint64_t> version_{1};  // number of changes of services_; written under the lock
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<std::uint64_t> refused_{0};
   std::atomic<std::size_t> unanswered_{0};  // admitted requests without an answer
@@ -224,7 +226,7 @@ class Server::Place {
   [[nodiscard]] State state() const;
   // The reason, if the state is kRefused.
   [[nodiscard]] const Status& refusal() const { return refusal_; }
-  // Takes more bytes for the request; false if they exceed the budget.
+  // Takes `bytes` more for the request. Returns false if they exceed the budget.
   [[nodiscard]] bool grow(std::uint64_t bytes) { return held_.grow(bytes); }
 
  private:
@@ -240,7 +242,7 @@ class Server::Place {
   bool counted_ = false;  // drain() waits for this place
   std::list<Place*>::iterator self_;
   Task granted_;
-  // Written before granted_ is called, by which the loop learns of it.
+  // Reason of a refusal. Written before granted_ is called; granted_ tells the loop to read it.
   Status refusal_;
   Account::Held held_;
 };

@@ -3,8 +3,9 @@
 #include "rpc/codec/body_pool.h"
 #include "rpc/stream/stream_table.h"
 
-// Messages of streams. Only credits and ends wait in the outbox; a message stays with its stream
-// until the wire takes the message, so that the writer waits. Stalled streams take turns.
+// Sends and receives the messages of streams. Only credits and ends wait in the outbox. A message
+// stays with its stream until the endpoint accepts it, so that the writer waits. Streams whose
+// messages the endpoint does not accept take turns.
 namespace slime::rpc {
 
 using wire::Frame;
@@ -12,7 +13,8 @@ using wire::FrameType;
 
 // ---------------------------------------------------------------------------------------- incoming
 
-// Returns the open stream of a frame; null for a frame that crossed the end of its stream.
+// Returns the open stream that a frame belongs to; null if the stream ended while the frame was on
+// its way.
 Result<StreamTable::Stream*> StreamTable::stream_of(const wire::FrameHeader& header) {
   const Handle handle = Handle::unpack(header.id);
   const auto find_in = [&](const ById& streams) -> Stream* {
@@ -88,7 +90,7 @@ Status StreamTable::on_data(Stream& stream, const Frame& frame) {
   return {};
 }
 
-// Delivers and sends all that can be delivered and sent now.
+// Delivers all received messages that can be delivered now, and sends all that can be sent now.
 void StreamTable::advance_and_pump(std::uint64_t key) {
   Stream* stream = find(key);
   if (stream == nullptr) return;
@@ -106,7 +108,7 @@ void StreamTable::attend(std::uint64_t key) {
   advance_and_pump(key);
 }
 
-// Reads offered messages and delivers complete ones, in order. May erase the stream.
+// Reads offered messages, and delivers complete ones, in order of arrival. May erase the stream.
 void StreamTable::advance(Stream& stream) {
   std::vector<Task> done;
   for (;;) {
@@ -132,8 +134,8 @@ void StreamTable::advance(Stream& stream) {
   }
 }
 
-// Begins to read the next large message. Returns false if there is none, or if the messages before
-// it that the user has not read would exceed the window's bytes together with it.
+// Begins to read the next large message. Returns false if there is no such message, or if it would
+// exceed the window's bytes together with the unread messages before it.
 bool StreamTable::pull_next(Stream& stream) {
   if (!stream.broken.ok() || connection_.endpoint_closing()) return false;
   std::shared_ptr<Arriving> next;
@@ -179,7 +181,8 @@ bool StreamTable::pull_next(Stream& stream) {
 
 // ---------------------------------------------------------------------------------------- outgoing
 
-// Sends credits, messages and the end, as far as they can leave now. May erase the stream.
+// Sends the credits, messages and end that can leave now. May erase the stream. `all_credits`: also
+// sends credits of less than half a window.
 void StreamTable::pump(Stream& stream, bool all_credits) {
   if (stream.ended || connection_.over()) return;
   if (!stream.from_handler) {
@@ -212,7 +215,7 @@ void StreamTable::pump(Stream& stream, bool all_credits) {
   tell(FrameType::kEnd, 0);
 }
 
-// Sends one message. Returns false if there is none, or the wire takes none.
+// Sends one message. Returns false if there is no message, or the endpoint does not accept it.
 bool StreamTable::send_next(Stream& stream) {
   if (!stream.next) {
     if (!stream.message) stream.message = stream.end->next();
@@ -259,7 +262,8 @@ void StreamTable::stall(Stream& stream) {
   if (!std::exchange(stream.stalled, true)) stalled_.push_back(stream.key);
 }
 
-// A stream that is not done in its turn goes to the end of the queue.
+// Lets each stalled stream send. A stream that still cannot send everything goes to the end of the
+// queue.
 void StreamTable::pump_stalled() {
   for (std::size_t left = stalled_.size(); left > 0 && outbox_.empty(); --left) {
     Stream* const stream = find(stalled_.pop_front());

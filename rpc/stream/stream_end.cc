@@ -17,7 +17,7 @@ void complete_later(StreamEnd::Done& done, Promise<T>&& promise, Result<T>&& res
   });
 }
 
-// Returns the outcome of a read when no message is left.
+// Returns the outcome of a read for which no message is left.
 Result<StreamEnd::Message> nothing_left(const Status& reason) {
   if (reason.ok()) return StreamEnd::Message();
   return reason;
@@ -97,15 +97,16 @@ void StreamEnd::cancel_read(std::uint64_t number) {
     const MutexLock lock(mutex_);
     const auto found =
         std::find_if(reads_.begin(), reads_.end(), [&](const Read& read) { return read.number == number; });
-    if (found == reads_.end()) return;  // the read has its message, or the stream has ended
+    // the read has already got its message, or the stream has ended
+    if (found == reads_.end()) return;
     promise = std::move(found->promise);
     reads_.erase(found);
   }
   promise->complete(Status(Code::kCancelled, "the read was cancelled"));
 }
 
-// The loop then gives the message to a waiting read. Does nothing in a forked child: a thread of
-// the parent may have held the lock.
+// Puts the message back, and has the loop give it to a waiting read. Does nothing in a forked
+// child: there a thread of the parent process may have held the lock.
 void StreamEnd::give_back(std::uint64_t, std::uint64_t number, Payload&& message) noexcept {
   if (process_ != fork_generation()) return;
   bool wakes = false;
@@ -161,7 +162,8 @@ void StreamEnd::discard() {
 
 // ------------------------------------------------------------------------- with the lock, for both
 
-// Besides credits, bounds the accepted messages in memory, which wait for the wire or the peer.
+// Returns whether a message of this size may be accepted now. Checks the peer's credits, and bounds
+// the accepted messages that are in memory until they are sent and read.
 bool StreamEnd::accepts(std::size_t bytes) const {
   return accepted_count_ < credit_ && accepted_count_ - sent_count_ < terms_.options.window &&
          (held_bytes_ == 0 || held_bytes_ + bytes <= terms_.options.window_bytes);
@@ -202,9 +204,9 @@ Delivery StreamEnd::take_first() {
   return {shared_from_this(), 0, first.number, std::move(first.message)};
 }
 
-// Serves waiting reads in `done`, one after the other: with messages, then with the end. A read
-// takes its message only when it completes, and stays first in reads_ until then: if it was given
-// up, its message is back before the next read is served.
+// Adds a task to `done` that serves the waiting reads in order: first with messages, then with the
+// end. A read stays first in reads_ until it has completed with its message. If the read was given
+// up, its message is put back before the next read is served.
 void StreamEnd::match(Done& done) {
   if (reads_.empty()) return;
   done.push_back([self = shared_from_this()] {
@@ -235,7 +237,8 @@ void StreamEnd::match(Done& done) {
   });
 }
 
-// Credits are given for half a window at a time, so that a frame is worth many messages.
+// Returns whether credits should be sent now: at least half a window of them, so that one frame
+// gives credits for many messages.
 bool StreamEnd::credit_due() const {
   return owes() &&
          taken_ + terms_.options.window - granted_ >= std::max<std::size_t>(1, terms_.options.window / 2);
@@ -253,7 +256,7 @@ StreamEnd::Pause StreamEnd::pause() const {
 
 bool StreamEnd::want() { return box_ != nullptr && !std::exchange(wanted_, true); }
 
-// Called without the lock: box_ and key_ do not change after bind().
+// Wakes the channel. Needs no lock: box_ and key_ do not change after bind().
 void StreamEnd::wake() { box_->attend(key_); }
 
 // ------------------------------------------------------------------------------------- the channel
@@ -320,7 +323,7 @@ void StreamEnd::deliver(Payload&& message, Done& done) {
 
 void StreamEnd::match_reads(Done& done) {
   const MutexLock lock(mutex_);
-  wanted_ = false;  // attend() does not follow if the stream has ended
+  wanted_ = false;  // reset here, because attend() is not called for a stream that has ended
   match(done);
 }
 
@@ -355,8 +358,8 @@ void StreamEnd::stop_reading(const Status& reason, Done& done) {
   const MutexLock lock(mutex_);
   if (!read_ended_ || read_ended_->ok()) read_ended_ = reason;
   read_stopped_ = true;
-  // Completes waiting reads whose messages have arrived: the end came in the same turn as the
-  // messages.
+  // Completes waiting reads whose messages have arrived but were not delivered yet, because the end
+  // came in the same turn.
   for (auto read = reads_.begin(); read != reads_.end() && !ready_.empty();) {
     if (read->number == 0) {  // being served
       ++read;

@@ -34,7 +34,7 @@ StreamTable::Stream& StreamTable::add(std::shared_ptr<StreamEnd> end, std::uint6
   Stream& added = *stream;
   (from_handler ? served_ : opened_).emplace(id, &added);
   all_.emplace(added.key, std::move(stream));
-  // Releases of messages, credits and an end, besides what calls need.
+  // Allows more queued answers for the stream: releases of its messages, its credits and its end.
   outbox_.allow_answers(connection_.options().streams.window + 4);
   added.end->bind(box_, added.key, {connection_.options().streams, connection_.max_payload_bytes()});
   return added;
@@ -87,8 +87,8 @@ void StreamTable::note_error_reply(Handle call) {
   if (found != opened_.end()) found->second->replied = true;
 }
 
-// The call has ended. Messages that the peer sent before its reply can still be read. Any other end
-// drops them.
+// Ends a stream of this side whose call has ended. If the call ended by a reply of the peer,
+// messages that were sent before the reply can still be read; otherwise they are dropped.
 void StreamTable::end_opened(std::uint64_t key, const Status& reason) {
   Stream& stream = *find(key);
   opened_.erase(stream.id);
@@ -111,7 +111,8 @@ void StreamTable::end_opened(std::uint64_t key, const Status& reason) {
 
 // ------------------------------------------------------------------------------------- the handler
 
-// A peer's ids are indexes of a table of its own; those of small ones are remembered.
+// Remembers the stream by the index in its id, which is an index of the peer's call table. Does not
+// remember an index above the limit.
 Status StreamTable::note_refused(std::uint64_t call) {
   const std::size_t index = Handle::unpack(call).index;
   if (index >= limits::kMaxCalls) return {};
@@ -140,8 +141,8 @@ void StreamTable::cancel_served(std::uint64_t call) {
   end_served(*found->second, Status(Code::kCancelled, "the caller has cancelled the stream"));
 }
 
-// Ends a served stream that its caller does not wait for. The handler still answers. May erase the
-// stream.
+// Ends a served stream for which its caller no longer waits. The handler still has to answer. May
+// erase the stream.
 void StreamTable::end_served(Stream& stream, const Status& reason) {
   stream.ended = true;
   drop_arriving(stream);
@@ -187,8 +188,8 @@ bool StreamTable::hold_answer(Handle served, std::uint64_t call, Result<ByteVect
 
 // --------------------------------------------------------------------------------------- both ends
 
-// Ends a stream of which a message could not be read or sent: later messages must not be read. May
-// erase the stream.
+// Ends a stream because one of its messages could not be read or sent: later messages must not
+// reach the reader then. May erase the stream.
 void StreamTable::break_stream(Stream& stream, Status reason) {
   if (stream.from_handler) return end_served(stream, reason);
   drop_arriving(stream);
@@ -201,7 +202,7 @@ void StreamTable::break_stream(Stream& stream, Status reason) {
   advance(stream);
 }
 
-// Drops messages that were not delivered, and releases what the peer lends for them.
+// Drops messages that were not delivered, and releases the memory that the peer has lent for them.
 void StreamTable::drop_arriving(Stream& stream) {
   for (const auto& arriving : std::exchange(stream.arriving, {})) {
     if (arriving->offer.empty()) continue;
@@ -210,7 +211,7 @@ void StreamTable::drop_arriving(Stream& stream) {
   }
 }
 
-// Drops the message that has not left, and its loan, which the peer does not know.
+// Drops the message that has not left yet, and ends its loan, of which the peer does not know.
 void StreamTable::drop_leaving(Stream& stream) {
   stream.message.reset();
   if (!std::exchange(stream.next, std::nullopt) || stream.next_lent.generation == 0) return;

@@ -29,17 +29,18 @@
 
 namespace slime::rpc {
 
-// Keeps the open streams of a channel: those that this side has opened and those that it serves.
-// Receives and sends their messages, credits and ends, and watches their deadlines and idle times.
-// A stream is a call, whose reply ends the stream: its id, deadline and status are those of the
-// call, and CallTable (this side opened it) or ServedTable (the peer opened it) holds the call.
-// Thread: the loop, in a turn.
+// Keeps the open streams of a channel: those that this side has opened, and those that it serves.
+// Sends and receives their messages, credits and ends, and watches their deadlines and idle times.
+// A stream is a call, whose reply ends the stream. The stream's id, deadline and status are those
+// of the call, which is kept in CallTable (this side opened the stream) or ServedTable (the peer
+// did). Thread: the loop, in a turn.
 class StreamTable {
  public:
   // Sends the answers of served streams.
   class Answers {
    public:
-    // Sends the answer of a request whose stream held it back. `held` are the answer's bytes.
+    // Sends the answer of a request, which its stream has held back until all messages had left.
+    // `held`: the bytes of the answer, taken from the account.
     virtual void send_held_answer(Handle served, Result<ByteVector>&& answer, Account::Held&& held) = 0;
 
    protected:
@@ -60,49 +61,56 @@ class StreamTable {
   StreamTable& operator=(const StreamTable&) = delete;
 
   // ---- streams of this side
-  // Wraps the handler of the call that opens `stream`. Add no other stream before add_opened().
+  // Wraps the handler of the call that opens `stream`, so that the end of the call ends the stream.
+  // Until add_opened(), no other stream may be added.
   CallHandler end_with(std::shared_ptr<StreamEnd> stream, CallHandler&& handler);
-  // Adds the stream that `call` opens. `idle_timeout`: zero is the channel's.
+  // Adds the stream that `call` opens. `idle_timeout`: zero means the channel's idle timeout.
   void add_opened(std::shared_ptr<StreamEnd> stream, Ticket call, Nanos idle_timeout);
-  // Fails all calls that open a stream: the peer's hello says that the peer has no streams.
+  // Fails all calls that open a stream. Called when the peer's hello says that the peer has no
+  // streams.
   void refuse_opened();
   [[nodiscard]] Status no_streams() const;
-  // The reply of this call is an error. Messages that the peer sent before can still be read.
+  // Records that the reply of this call is an error. Messages that the peer sent before the reply
+  // can still be read.
   void note_error_reply(Handle call);
-  // Returns the error text for a stream whose deadline has passed; empty if the call is no stream.
+  // Returns the error text for a stream whose deadline has passed; empty if `call` has no stream.
   [[nodiscard]] std::string deadline_text(Handle call) const;
 
   // ---- streams of the peer
-  // Adds the stream that a request opens. kCorrupt if the peer has opened this stream before.
+  // Adds the stream that a request opens. Returns kCorrupt if the peer has already opened a stream
+  // with this id.
   Status add_served(Handle served, std::uint64_t call, TimePoint deadline);
-  // Records the stream of a refused request, of which frames may still come.
+  // Remembers the stream of a request that was refused, since frames of the stream may still
+  // arrive.
   Status note_refused(std::uint64_t call);
   // The caller has cancelled the call.
   void cancel_served(std::uint64_t call);
   [[nodiscard]] bool serves_any() const { return !served_.empty(); }
-  // The handler has answered. Returns true and takes `answer` and `held` if the answer has to wait:
-  // a result follows the messages that were written before it. An error does not wait.
+  // Called when the handler has answered. A result must follow the messages that were written
+  // before it: if some have not left, takes `answer` and `held` and returns true. An error does not
+  // wait.
   bool hold_answer(Handle served, std::uint64_t call, Result<ByteVector>& answer, Account::Held& held);
 
   // ---- frames and users
-  // Takes a kData, kCredit or kEnd frame. kCorrupt if the peer broke the protocol.
+  // Handles a kData, kCredit or kEnd frame. Returns kCorrupt if the peer broke the protocol.
   Status on_frame(const wire::Frame& frame);
-  // Does what the user of this stream waits for: gives credits, sends messages, gives returned
-  // messages to reads.
+  // Does what the user of the stream `key` waits for: gives credits, sends messages, passes
+  // messages that were given back to waiting reads.
   void attend(std::uint64_t key);
-  // Sends what waits for the wire, each stream in its turn.
+  // Sends what stalled streams have to send, each stream in its turn.
   void pump_stalled();
 
-  // The channel is closed. Opened streams end with their calls, which have ended before.
+  // Ends the streams when the channel is closed. The calls of streams that this side opened have
+  // ended before.
   void sweep();
   [[nodiscard]] bool empty() const { return all_.empty(); }
   [[nodiscard]] std::size_t size() const { return all_.size(); }
 
  private:
-  // A message on its way to the user, or the end after the last one.
+  // A received message that is not delivered to the user yet, or the end after the last message.
   struct Arriving {
     Payload payload;
-    ByteVector offer;                // of a large message that is not being read yet
+    ByteVector offer;                // offer of a large message whose read has not begun; otherwise empty
     std::uint64_t length_bytes = 0;  // of a large message
     bool complete = false;
     bool end = false;
@@ -133,13 +141,13 @@ class StreamTable {
     std::uint64_t received = 0;
     std::uint64_t granted = 0;
     bool peer_ended = false;
-    bool pulling = false;  // inside Puller::pull(), which may call back at once
-    Status broken;         // not OK: a message could not be read or sent
+    bool pulling = false;  // true while Puller::pull() runs, which may call its handler at once
+    Status broken;         // if not OK, the error with which a message could not be read or sent
     // The end.
-    bool replied = false;         // this side opened the stream, and its reply is an error
-    bool ended = false;           // nothing more is sent, and frames are late
-    bool lost = false;            // the connection went before all messages had come
-    std::optional<Status> final;  // what a read returns after the last message
+    bool replied = false;         // this side opened the stream, and has received an error as its reply
+    bool ended = false;           // nothing more is sent, and frames that still arrive are ignored
+    bool lost = false;            // the connection ended before all messages had arrived
+    std::optional<Status> final;  // outcome of a read after the last message
   };
   using ById = std::unordered_map<std::uint64_t, Stream*>;
 
@@ -183,8 +191,9 @@ class StreamTable {
   std::unordered_map<std::uint64_t, std::unique_ptr<Stream>> all_;  // by key
   ById opened_;
   ById served_;
-  // The last stream that the peer opened at each index of its call table: tells frames of a stream
-  // that has ended from frames of a stream that never was.
+  // Ids of streams, by their index in the peer's call table: the last stream that the peer has
+  // opened there. Tells late frames of an ended stream from frames of a stream that was never
+  // opened.
   std::vector<std::uint64_t> last_served_;
   transport::Queue<std::uint64_t> stalled_;  // keys, in turn
   DueTimer due_;

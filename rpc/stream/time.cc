@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "rpc/stream/stream_table.h"
 
-// Deadlines and idle timeouts of streams, and credits of slow readers.
+// Deadlines and idle timeouts of streams, and the credits that slow readers owe.
 namespace slime::rpc {
 namespace {
 
@@ -24,14 +24,15 @@ void StreamTable::touch(Stream& stream) {
   stream.waited = false;
 }
 
-// Returns when to check the stream. A served stream with a deadline has no idle timeout: its
-// deadline bounds it.
+// Returns the time at which the stream has to be checked. A served stream with a deadline has no
+// idle timeout, since the deadline bounds it.
 TimePoint StreamTable::due(const Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return stream.deadline;
   return deadline_after(stream.active, stream.idle_timeout);
 }
 
-// A frame only moves the `active` of its stream; the timer checks all streams.
+// Checks all streams when the timer fires. A frame only updates `active` of its stream, and does
+// not change the timer.
 void StreamTable::check_due() {
   const TimePoint now = connection_.now();
   TimePoint next = kNever;
@@ -54,14 +55,15 @@ void StreamTable::check_due() {
   due_.arm(next == kNever ? next : std::max(next, now + Nanos(1)));
 }
 
-// Returns whether a stream that is due is idle. Restarts the idle time of a stream that is not.
+// Returns whether a stream that is due is idle. If the stream is not idle, restarts its idle time.
 bool StreamTable::check_idle(Stream& stream) const {
   if (stream.from_handler && stream.deadline != kNever) return true;  // its deadline has passed
   const StreamEnd::Pause pause = stream.end->pause();
   bool busy = !stream.arriving.empty();  // a large message is being read
   if (stream.from_handler) {
-    // The handler may take any time between two messages. The begin of a wait is not recorded: a
-    // handler has waited for the whole timeout if it waited at the last check too.
+    // A handler may take any time between two messages, so only its waiting counts. The begin of a
+    // wait is not recorded. Instead, a handler counts as idle if it waits now and waited at the
+    // last check, too.
     busy = busy || (!pause.waiting && !stream.answer) || !std::exchange(stream.waited, true);
     if (!pause.waiting && !stream.answer) stream.waited = false;
   } else {
@@ -72,7 +74,7 @@ bool StreamTable::check_idle(Stream& stream) const {
   return !busy;
 }
 
-// Ends the stream with kDeadlineExceeded. May erase it.
+// Ends the stream with kDeadlineExceeded. May erase the stream.
 void StreamTable::end_idle(Stream& stream) {
   if (stream.from_handler) {
     Status reason(Code::kDeadlineExceeded, "the deadline of the stream has passed");
