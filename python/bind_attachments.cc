@@ -13,8 +13,8 @@
 namespace slime::python {
 namespace {
 
-// Time that a call of Python has to release sent memory. After that time the waiting thread wakes
-// and releases the memory.
+// Time in which calls of Slime from Python may release memory that is queued. After that time the
+// waiting thread releases the memory.
 constexpr Nanos kReleaseDelay = std::chrono::milliseconds(20);
 
 // Registered memory of an attachment. Also keeps alive the Python object that the memory belongs

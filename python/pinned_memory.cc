@@ -58,8 +58,8 @@ PinnedMemory PinnedMemory::of(nb::handle object) {
 PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
   PinnedMemory out;
   if (PyObject_GetBuffer(object.ptr(), &out.view_, PyBUF_FULL_RO) != 0) {
-    // Raises KeyboardInterrupt and SystemExit, which code of the object's class may have raised,
-    // again.
+    // Passes KeyboardInterrupt and SystemExit on unchanged: code of the object's class may have
+    // raised them.
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
     raise(Code::kInvalidArgument, kind_of(object) + ": " + take_python_error());
   }
@@ -77,8 +77,8 @@ PinnedMemory PinnedMemory::of_buffer(nb::handle object) {
 PinnedMemory PinnedMemory::of_dlpack(nb::handle object) {
   PinnedMemory out;
   nb::ndarray<> writable;
-  // torch refuses to export a tensor that requires grad through `__dlpack__` of today, but nanobind
-  // then tries torch's older function, which may not refuse.
+  // Refuses a tensor that requires grad. torch's `__dlpack__` refuses it, too, but nanobind then
+  // tries an older function of torch, which may not refuse it.
   if (nb::getattr(object, "requires_grad", nb::bool_(false)).is(nb::bool_(true))) {
     raise(Code::kInvalidArgument,
           kind_of(object) +

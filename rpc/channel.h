@@ -41,7 +41,7 @@ struct ChannelCounters {
   std::uint64_t requests = 0;
   std::uint64_t stale_replies = 0;
   std::uint64_t one_way_failed = 0;  // refused, or failed in the handler
-  // messages, including those of streams, that receives have given back
+  // messages, including those of streams, that receives and reads have given back
   std::uint64_t receives_given_back = 0;
   std::uint64_t rendezvous = 0;
   std::uint64_t pulled_bytes = 0;     // bytes read from lent memory

@@ -283,7 +283,7 @@ ByteVector pack_value(const T& value) {
 
 // Reads simple values directly from a peer's bytes, without msgpack. Returns false for other values
 // and for invalid bytes: the caller must then use unpack(), which reads the value or reports the
-// fault. For simple values both give equal results.
+// fault. Each value that FlatReader reads equals the value that unpack() would read.
 class FlatReader {
  public:
   explicit FlatReader(Bytes bytes) : rest_(bytes) {}

@@ -93,7 +93,7 @@ struct CallSettings {
   Status problem{};  // if not OK, the settings are invalid, and each call fails with this error
 };
 
-// Return a copy of `settings` (null: no settings) with one change.
+// These functions return a copy of `settings` (null: no settings) with one change.
 std::shared_ptr<const CallSettings> with_metadata(const std::shared_ptr<const CallSettings>& settings,
                                                   std::string_view key, std::string_view value, Need need);
 std::shared_ptr<const CallSettings> with_timing(const std::shared_ptr<const CallSettings>& settings,

@@ -40,8 +40,8 @@ struct MethodOptions {
   // with kResourceExhausted.
   std::size_t max_running = 0;
   Priority priority = Priority::kNormal;  // on the pool
-  // For reflection (rpc/reflection.h).
-  // names of all parameters except CallInfo or Request; or empty
+  // For reflection (rpc/reflection.h). `parameters`: names of all parameters except CallInfo and
+  // Request, or empty.
   std::vector<std::string> parameters{};
   std::string doc{};
 };

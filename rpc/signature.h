@@ -13,8 +13,8 @@
 namespace slime::rpc {
 
 // The types of a method's parameters and result: "(int, str?, float*) -> list[int]". `?`: the
-// argument may be left out; `*`: any number of arguments; a streaming method adds " reads T" and "
-// writes T". The types have the names that reflection uses. A call with a signature fails if the
+// argument may be left out; `*`: any number of arguments. A streaming method adds `reads T` and
+// `writes T`. The types have the names that reflection uses. A call with a signature fails if the
 // peer's method has another signature. Only the hash is sent, normally once for each connection.
 // Cheap to copy. Thread: any.
 class Signature {
@@ -31,7 +31,7 @@ class Signature {
   // signature to its text.
   [[nodiscard]] Status explain(Status failure) const;
   // Returns kUnimplemented if `expected`, the hash of the signature that a caller requires, differs
-  // from hash(). 0 as either hash matches any signature.
+  // from hash(). Returns OK if either hash is 0.
   [[nodiscard]] Status check(std::string_view service, std::string_view method, std::uint64_t expected) const;
 
  private:

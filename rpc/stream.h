@@ -59,7 +59,7 @@ Future<std::optional<T>> decode_message(Future<StreamEnd::Message> message, Code
 }  // namespace detail
 
 // The caller's side of a stream. Movable. The destructor cancels the stream if finish() was not
-// called. Thread: any, but only one at a time may read and one may write, because the order of the
+// called. Thread: any; at any time one thread may read and one may write, because the order of the
 // calls is the order of the messages.
 template <class In, class Out, class R = None>
 class Stream {
@@ -102,7 +102,7 @@ class Stream {
     end_->close_writing();
     return decode_future<R>(result_);
   }
-  // Ends the stream on both sides with kCancelled.
+  // Ends the stream on both sides, with the error kCancelled.
   void cancel() { result_.cancel(); }
 
  private:

@@ -1,4 +1,4 @@
-"""PeerAgent: the presence of a process among its peers."""
+"""PeerAgent: connects this process to its peers, calls their services, and serves its own."""
 
 from __future__ import annotations
 
@@ -49,18 +49,21 @@ class PeerAgent(_slime.PeerAgent):
         port, else tcp; peer.info() shows the choice and its reason. The name of a provider ("tcp",
         "shm", "verbs") picks that provider, or fails with the reason.
     token: a secret shared by all agents, instead of the keys that nanoctrl hands to agents with a
-        ctrl_token. insecure: allows listening beyond loopback without either.
+        ctrl_token. insecure: allows listening beyond loopback without `token` and without
+        `ctrl_token`.
     progress: Progress.THREAD; or Progress.CALLER: only result() and poll() make progress.
     timeout: default timeout of operations, in seconds; streams have an idle timeout instead.
     kind: kind of the agent ("worker"), by which peers find it.
     heartbeat: interval in seconds; None: as the registry asks.
     report_links: heartbeats report the connections, their bytes and some counters to nanoctrl, for
         its page and /metrics.
-    stream_window: messages of a stream that may arrive before the first is read, at least 1.
-    stream_bytes: most bytes of large messages that are read ahead and kept; one message always is.
+    stream_window: most messages of a stream that may arrive and wait to be read, at least 1.
+    stream_bytes: most bytes of large messages that are read before the program asks for them; one
+        larger message alone is always allowed.
     stream_idle_timeout: seconds without a message after which a stream ends; float("inf"): never.
-        The caller's side counts between two messages, the first and the result included; the
-        handler's side counts while it reads or writes.
+        The caller's side measures the time between two messages, including the first message and
+        the result; the handler's side measures the time that the handler waits in a read or a
+        write.
     memory_bytes: most bytes that the process holds for its peers: large requests that are not
         answered yet, and large answers that callers have not read. One connection may hold a
         quarter.
@@ -202,17 +205,18 @@ class PeerAgent(_slime.PeerAgent):
         metadata: Optional[Mapping[str, str]] = None,
     ) -> Proxy:
         """Returns a proxy whose calls go to a live server of the service and wait for the result:
-        `agent.proxy("Calc").add(1, 2)`. nanoctrl names the servers.
+        `agent.proxy("Calc").add(1, 2)`. nanoctrl lists the servers.
 
         A call that was certainly not executed goes to the next server, within `timeout` seconds
         (None: the agent's default). A server that failed is avoided for a short while. Raises
         Unavailable when no server is left.
 
         balance: "least-in-flight": the server with the fewest calls of this agent; "round-robin";
-            "sticky": one server until it fails; with a `key`, the server that the key's hash selects,
-            the same for every caller.
-        idempotent: True, or the names of methods that may be executed twice without harm: calls that
-            may have been executed are repeated as `retry` says. Other calls are not.
+            "sticky": one server until it fails; with a `key`, the server that the key's hash
+            selects, which is the same server for every caller.
+        idempotent: True, or the names of methods that may be executed twice without harm: calls
+            that may have been executed are repeated as `retry` says. Calls of other methods are not
+            repeated.
         wait_for_ready: calls wait for a server instead of failing fast.
         metadata: entries that each call carries, as with Peer.with_metadata().
         """
@@ -225,9 +229,9 @@ class PeerAgent(_slime.PeerAgent):
         return AsyncProxy(self.proxy(service, **options)._peer, service, timeout)
 
     def add_server_interceptor(self, interceptor: Interceptor) -> None:
-        """Adds an interceptor for the Python calls that this agent serves, beginning with the next
-        call. Interceptors run in the order in which they were added. They do not see calls of
-        slime.Reflection and slime.Health, which C++ serves."""
+        """Adds an interceptor for calls of Python services that this agent serves, beginning with
+        the next call. Interceptors run in the order in which they were added. They do not see calls
+        of slime.Reflection and slime.Health, which C++ serves."""
         self._server_interceptors.append(interceptor)
 
     def add_client_interceptor(self, interceptor: Interceptor) -> None:

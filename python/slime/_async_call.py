@@ -1,4 +1,5 @@
-"""AsyncCall: the awaitable that calls of an AsyncProxy return. The call has already begun."""
+"""AsyncCall: the coroutine object that calls of an AsyncProxy return. The call has already
+begun."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ class AsyncCall(collections.abc.Coroutine):
     asyncio.run().
 
     The call begins before it is awaited. Cancelling the awaiting task, close(), or dropping this
-    object before the call ends cancels the call. Awaiting it again gives the same outcome. Also has
-    the methods of slime.Future.
+    object before the call ends cancels the call. Awaiting the object again gives the same outcome.
+    AsyncCall also has the methods of slime.Future.
     """
 
     __slots__ = ("_future", "_on_success", "_steps", "__weakref__")
@@ -58,7 +59,8 @@ class AsyncCall(collections.abc.Coroutine):
             self._steps = _completion.await_future(self._future)
         try:
             return step(self._steps)
-        except BaseException as ended:  # the await has ended with an exception, and may be repeated
+        # the await has ended (StopIteration has the result), and may be repeated
+        except BaseException as ended:
             self._steps = None
             if isinstance(ended, StopIteration):
                 self._taken(ended.value)

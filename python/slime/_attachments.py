@@ -210,8 +210,8 @@ def starter(
 
 
 def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:
-    """Adds `into`, the memory that the attachments of the call's reply are to be written to, to the
-    request's attachments."""
+    """Returns `beside`, or a new AttachedBody if it is None, with the destinations `into`: the
+    memory that the attachments of the call's reply are written to."""
     out = _slime.AttachedBody() if beside is None else beside
     for each in into if isinstance(into, (list, tuple)) else [into]:
         memory = each

@@ -99,7 +99,7 @@ class CacheClient(_slime.CacheClient):
         self, namespace: str, keys: Iterable[Key], out: Optional[Iterable[Any]] = None
     ) -> list[Union[bytes, int, None]]:
         """Gets many objects with few operations. Returns for each, in order, the result of get(),
-        or None if the object is missing. Raises the errors other than NotFound."""
+        or None if the object is missing. Raises errors other than NotFound."""
         keys = list(keys)
         if out is None:
             outcomes = self._get_bytes(namespace, keys)

@@ -1,4 +1,4 @@
-"""Encodes arguments as a msgpack array and results as a msgpack value. Never pickle."""
+"""Encodes arguments as a msgpack array and results as a msgpack value. Pickle is never used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgpack
 
 from slime._errors import InvalidArgument
 
-# Exceptions that msgpack raises for bytes that it cannot decode, or that are no valid Python value.
+# Exceptions that msgpack raises for bytes that it cannot decode or cannot convert to a Python
+# value.
 _DECODE_ERRORS = (
     ValueError,
     TypeError,

@@ -1,4 +1,4 @@
-"""Completion of futures in Python. Asyncio loops watch a file descriptor. A thread of its own runs
+"""Completion of futures in Python. Asyncio loops watch a file descriptor. A separate thread runs
 the callbacks.
 
 Slime's loop only puts the number of a finished future into a queue; all Python code runs on Python

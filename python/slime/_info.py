@@ -88,16 +88,20 @@ class OperationInfo(TypedDict):
 class AgentInfo(TypedDict, total=False):
     """An agent: PeerAgent.info().
 
-    address: address that peers connect to. provider: the agent's option `provider`. reason: which
-    providers work on this machine, and why the others do not. outage_tolerated_ms: milliseconds.
-    memory_bytes, max_payload_bytes: bytes. state: "open", "closed", "forked"; most keys below are
-    missing unless it is "open". registry: missing without a ctrl_url. server: requests, refused and
-    expired count since the start of the agent; queued and running count the present. device:
-    counters of the network adapters, as their drivers name them; they include the traffic of other
-    processes. loop: why the agent's loop thread did not answer; if present, the keys below are
-    missing. connections, regions_published and operations_in_flight count the present. The other
-    numbers count since the start of the agent. port: counters of all connections, including ended
-    ones. operations: the oldest operations in flight.
+    address: address that peers connect to. provider: the agent's option `provider`.
+    reason: which providers work on this machine, and why the others do not.
+    outage_tolerated_ms: milliseconds. memory_bytes, max_payload_bytes: bytes.
+    state: "open", "closed", "forked"; most keys below are missing unless it is "open".
+    registry: missing without a ctrl_url.
+    server: requests, refused and expired count since the start of the agent; queued and running
+        count the present.
+    device: counters of the network adapters, as their drivers name them; they include the traffic
+        of other processes.
+    loop: why the agent's loop thread did not answer; if present, the keys below are missing.
+    connections, regions_published, operations_in_flight: numbers of the present. The other numbers
+        count since the start of the agent.
+    port: counters of all connections, including ended ones.
+    operations: the oldest operations in flight.
     """
 
     name: str

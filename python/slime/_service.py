@@ -272,8 +272,8 @@ class _Watched:
         return getattr(self._request, name)
 
     def let_in(self, call: Call) -> bool:
-        """Runs before() of the interceptors. Returns False if one of them refused the call, which
-        is then answered."""
+        """Runs before() of the interceptors. Returns False if an interceptor refused the call; the
+        caller has then got the error."""
         self._call = call
         try:
             self._passed.before(call)

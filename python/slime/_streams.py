@@ -73,8 +73,8 @@ class _Waiting(_Messages):
     """Waits in the calling thread."""
 
     def write(self, message: Any) -> None:
-        """Waits until the stream has accepted the message, which takes as long as a slow reader
-        needs. Raises if the stream has ended."""
+        """Waits until the stream accepts the message, which may have to wait for a slow reader.
+        Raises if the stream has ended."""
         self._start_write(message).result()
 
     def read(self) -> Any:
@@ -111,8 +111,8 @@ class _Awaiting(_Messages):
     _turn = 0
 
     async def write(self, message: Any) -> None:
-        """Waits until the stream has accepted the message, which takes as long as a slow reader
-        needs. Raises if the stream has ended."""
+        """Waits until the stream accepts the message, which may have to wait for a slow reader.
+        Raises if the stream has ended."""
         await self._accepted(self._start_write(message))
 
     async def _accepted(self, future: _slime.Future) -> None:

@@ -49,8 +49,8 @@ class CallTable {
    public:
     // A receive has ended without a message.
     virtual void on_receive_ended(std::uint64_t tag, Handle receive) = 0;
-    // Stops reading the reply of `call`. Returns true if a read in progress has to finish first:
-    // then the call ends later, with `reason`.
+    // Stops reading the reply of `call`. Returns true if reading itself ends the call with
+    // `reason`, now or after the read in progress.
     virtual bool end_reading(Handle call, const Status& reason) = 0;
     // Returns the error text of a call whose deadline has passed; empty for the default text.
     [[nodiscard]] virtual std::string deadline_text(Handle call) const = 0;

@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "rpc/channel/channel_impl.h"
 
-// Sends the requests of this side, and runs turns. docs/wire-format.md describes the protocol,
-// rpc/README.md the invariants.
+// Sends the requests of this side, and runs turns (rpc/channel/turn.h). docs/wire-format.md
+// describes the protocol, rpc/README.md the invariants.
 namespace slime::rpc {
 
 std::unique_ptr<Channel> Channel::create(transport::Loop& loop, transport::Device& device,

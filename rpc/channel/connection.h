@@ -46,8 +46,8 @@ class Connection {
   [[nodiscard]] bool peer_has(std::uint64_t feature) const {
     return (peer_.optional_features & feature) != 0;
   }
-  // Return the limits for requests to the peer: the bytes of one payload, and the number of
-  // unanswered requests.
+  // max_payload_bytes() returns the most bytes of one payload to the peer; max_requests() returns
+  // the most unanswered requests to the peer.
   [[nodiscard]] std::uint64_t max_payload_bytes() const {
     return ready_ ? peer_.max_payload_bytes : options_.max_payload_bytes;
   }
@@ -56,7 +56,8 @@ class Connection {
   }
 
   // ---- the end, in this order
-  // Records that this side, or the peer, makes no more requests.
+  // stop_asking() records that this side makes no more requests, peer_stopped_asking() that the
+  // peer makes no more requests.
   void stop_asking() { closing_ = true; }
   void peer_stopped_asking() { peer_closing_ = true; }
   void mark_closed_by_peer() { closed_by_peer_ = true; }
@@ -65,7 +66,8 @@ class Connection {
   [[nodiscard]] bool peer_closing() const { return peer_closing_; }
   [[nodiscard]] bool closed_by_peer() const { return closed_by_peer_; }  // the peer began to close
   [[nodiscard]] bool expelled() const { return !expelled_.ok(); }
-  // Close or reset the endpoint, once. Afterwards nothing is sent, and incoming frames are dropped.
+  // close_endpoint() closes the endpoint if it is open; reset_endpoint() resets it. Afterwards
+  // nothing is sent, and incoming frames are dropped.
   void close_endpoint(Nanos bound);
   void reset_endpoint(Status reason);
   // Resets the endpoint because the peer violated the protocol or the network failed.

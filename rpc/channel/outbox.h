@@ -87,7 +87,8 @@ class Outbox {
   [[nodiscard]] std::size_t size() const { return queue_.size(); }
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }  // of requests
   [[nodiscard]] std::size_t queued_answers() const { return queued_answers_; }
-  // Raise and lower the bound of queued answers, because open streams need more of them.
+  // allow_answers() raises the bound of queued answers, disallow_answers() lowers it. Each open
+  // stream needs room for some more answers.
   void allow_answers(std::size_t more) { more_answers_ += more; }
   void disallow_answers(std::size_t fewer) { more_answers_ -= fewer; }
 

@@ -51,8 +51,8 @@ class Puller {
   Status pull(const wire::Frame& frame, Handler handler);
   // Like pull(), for the reply of `call`. `into`: the number of the call's destinations; 0: none.
   Status pull_reply(const wire::Frame& frame, Handle call, std::uint64_t into, Handler handler);
-  // Like pull(), for a request; begins when the server has a Place for it. If there is no place
-  // yet, `granted` is called later, on any thread, and must have on_granted() called on the loop.
+  // Like pull(), for a request; begins when the server has a Place for the request. If there is no
+  // place yet, `granted` is called later, on any thread; the loop must then call on_granted().
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       Task granted, Handler handler);
   void on_granted(Handle served);

@@ -22,7 +22,7 @@ class TurnHost {
   ~TurnHost() = default;
 };
 
-// Begins a turn that the loop has called, and ends it at the end of the scope.
+// Begins a turn for a callback of the loop, and ends the turn at the end of the scope.
 class LoopTurn {
  public:
   explicit LoopTurn(TurnHost& host) : host_(host) { host_.begin_turn(); }

@@ -36,7 +36,8 @@ class UserMessages {
 
   Ticket send(std::uint64_t tag, ByteVector&& body, TimePoint deadline, DoneHandler&& handler);
   Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler);
-  // Handle a kUserMessage and a kUserAck frame. Return an error if the peer broke the protocol.
+  // on_message() handles a kUserMessage frame, on_ack() a kUserAck frame. Both return an error if
+  // the peer broke the protocol.
   Status on_message(const wire::Frame& frame);
   Status on_ack(const wire::Frame& frame);
 

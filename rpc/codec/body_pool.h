@@ -9,8 +9,8 @@ namespace slime::rpc {
 
 // A pool that keeps the memory of bodies for reuse. Each thread keeps a few small bodies, so that a
 // caller that drives its loop encodes without an allocation. The process keeps some large bodies,
-// because one thread allocates them and another frees them, and because fresh pages take longer to
-// make than to copy. Thread: any.
+// because one thread allocates them and another frees them, and because making fresh pages takes
+// longer than copying the bytes. Thread: any.
 
 // Returns an empty body with room for a small body.
 ByteVector take_body();

@@ -27,7 +27,8 @@ inline constexpr std::uint64_t kFeatureAttachments = 8;  // kFlagAttachments
 inline constexpr std::uint64_t kFeatureStreams = 16;     // kFlagStream, kData, kCredit, kEnd
 inline constexpr std::uint64_t kFeatureMetadata = 32;    // kFlagMetadata and kFlagTiming
 inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
-// The sender's notifications leave the last credits for the sender's messages.
+// A sender with this feature never uses its last credits for notifications, but keeps them for its
+// messages.
 inline constexpr std::uint64_t kFeatureMessageCredits = 128;
 inline constexpr std::uint64_t kFeatureProofs = 256;  // kProof
 // kRequiredFeatures: features that the peer must have. kOptionalFeatures: all features of this

@@ -71,7 +71,8 @@ class Account final : public std::enable_shared_from_this<Account> {
 // Returns the bytes that all connections of this process hold now.
 std::uint64_t held_bytes();
 
-// Gets one call for each tell_when_freed(), on the thread that gives bytes back.
+// Gets one call of on_budget_freed() for each tell_when_freed(), on the thread that gives bytes
+// back.
 class BudgetListener {
  public:
   virtual ~BudgetListener() = default;

@@ -191,7 +191,7 @@ bool Server::Impl::start_worker() {
   } catch (const std::system_error&) {
     return !workers_.empty();
   }
-  // counted before the thread runs, so that further requests already count on this worker
+  // counted before the thread runs, so that later requests already see this worker as idle
   ++idle_workers_;
   return true;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to the server*.cc files: the implementation of rpc/server.h.
+// Private to rpc/server/: the implementation of rpc/server.h.
 
 #include <algorithm>
 #include <atomic>
