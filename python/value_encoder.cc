@@ -102,8 +102,9 @@ class Encoder {
     body_.insert(body_.end(), from, from + size);
     return true;
   }
-  // Writes a length after the tag of the shortest length field that can hold it. Parameter widthN:
-  // tag of an N-byte length field; 0: there is none.
+  // Writes a length into the smallest length field that can hold it, after the tag of that field.
+  // `width1`, `width2`, `width4`: tags of the length fields of 1, 2 and 4 bytes; 0: there is no
+  // such field.
   bool length(std::size_t size, unsigned width1, unsigned width2, unsigned width4) {
     if (width1 != 0 && size <= 0xff) return number(width1, size, 1);
     if (size <= 0xffff) return number(width2, size, 2);

@@ -50,7 +50,7 @@ class NotFound(_Coded, LookupError):
 
 
 class AlreadyExists(_Coded):
-    """It exists already: branch on it."""
+    """The object exists already. The program decides how to go on."""
 
     _code = Code.ALREADY_EXISTS
 
