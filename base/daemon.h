@@ -17,7 +17,8 @@
 //   auto dir = daemon::runtime_dir();                        // where the pid files and logs are
 //   const std::string pid_path = *dir + "/slime-cache-NAME.pid";
 //   if (auto running = daemon::find_running(pid_path); *running) ... already running: exit 0
-//   auto told = daemon::start_in_background({.log_path = ..., .wait = 8s}, [&](daemon::ReadyPipe& ready) {
+//   const daemon::StartOptions options{.log_path = ..., .wait = 8s};
+//   auto told = daemon::start_in_background(options, [&](daemon::ReadyPipe& ready) {
 //     auto pid_file = daemon::PidFile::acquire(pid_path, "any text for status");
 //     if (!pid_file) { ready.failed(pid_file.error()); return 1; }
 //     ... start the threads, sockets, ... ; on error ready.failed(status), return 1

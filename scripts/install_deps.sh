@@ -2,16 +2,19 @@
 # Installs the packages that Slime is built from, on Debian 12, Ubuntu 24.04 or newer. Only what is
 # missing.
 #   scripts/install_deps.sh             what a build and the demo need
-#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and libFuzzer, doctest, Redis, valgrind, Chromium)
-#   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA tools)
+#   scripts/install_deps.sh --test      and what only the tests need (clang with sanitizers and
+#                                       libFuzzer, doctest, Redis, valgrind, Chromium)
+#   scripts/install_deps.sh --rxe       and what the tests on emulated RDMA devices need (QEMU, RDMA
+#                                       tools)
 #   scripts/install_deps.sh --tidy      and clang-tidy
-#   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler, qemu-user)
+#   scripts/install_deps.sh --aarch64   and what builds and runs tests for aarch64 (cross compiler,
+#                                       qemu-user)
 #   scripts/install_deps.sh --docs      and doxygen, for the C++ reference of scripts/docs.sh
 # As root, or with sudo, it runs apt-get. Without, it prints the line to run and exits with 1.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0"; }
 
 tests=no rxe=no tidy=no aarch64=no docs=no
 for argument in "$@"; do

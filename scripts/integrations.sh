@@ -1,13 +1,18 @@
 #!/bin/bash
 # Proves on this machine that engines run on Slime, with their packages from PyPI.
-#   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB of packages)
-#   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two cores)
+#   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB
+#                                        of packages)
+#   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two
+#                                        cores)
 #   scripts/integrations.sh --list       what there is
-#   --soak                               the slow link for 90 s instead of 12 (also with SLIME_SOAK=1)
-#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they are in no package), and
-#                                        builds the plugin and its tests with that tree's headers
-#   --environment NAME                   runs no proof; makes an environment for bench/compare/engines.py and prints its
-#                                        Python: nixl, mooncake, dlslime, or slime (this tree's package, in .venv)
+#   --soak                               the slow link for 90 s instead of 12 (also with
+#                                        SLIME_SOAK=1)
+#   --nixl-source DIR                    runs NIXL's own API tests of that source tree as well (they
+#                                        are in no package), and builds the plugin and its tests
+#                                        with that tree's headers
+#   --environment NAME                   runs no proof; makes an environment for
+#                                        bench/compare/engines.py and prints its Python: nixl,
+#                                        mooncake, dlslime, or slime (this tree's package, in .venv)
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
 # $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release,
 # or $SLIME_BUILD_DIR; `import slime` beside it is the wheel in build/wheel, which scripts/test.sh
@@ -37,7 +42,7 @@ while [ "$#" -gt 0 ]; do
       [[ " nixl mooncake dlslime slime " == *" ${2:-} "* ]] ||
         { echo "integrations: no environment is called '${2:-}'; see --help" >&2; exit 2; }
       only_environment=$2; shift ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }

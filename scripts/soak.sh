@@ -3,11 +3,13 @@
 #   exit         the interpreter ends under threads in every kind of wait, in each of $soak_pythons
 #   messages     receives and reads that are given up at random lose none of 100,000 messages
 #   strangers    1,000 connections that say nothing, or too little, keep no peer away
-#   memory       a process under a ceiling of memory, and a peer that stops reading, or asks for too much at once
+#   memory       a process under a ceiling of memory, and a peer that stops reading, or asks for too
+#                much at once
 #   descriptors  no descriptor left at each accept, attach, eventfd and memfd; then all goes on
 #   callbacks    SystemExit and its like from every place where user code runs
 #   fork         children forked by threads and by handlers, while all log at debug
-#   nixl         NIXL's plugin: 300 restarts of a peer, handles released and peers killed, 90 s over a slow link
+#   nixl         NIXL's plugin: 300 restarts of a peer, handles released and peers killed, 90 s over
+#                a slow link
 soaks=(exit messages strangers memory descriptors callbacks fork nixl)
 # What the package is made for by most of its users, and what changed most in how the interpreter
 # ends.

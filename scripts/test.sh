@@ -1,21 +1,25 @@
 #!/bin/bash
 # Builds everything and runs every test; the last line says how many passed and failed.
-#   scripts/test.sh           three builds (release; address and undefined-behaviour sanitizers; thread sanitizer)
-#                             with all tests in each, the fuzz targets, the Python tests, the wheel, NIXL from PyPI on
-#                             this tree's plugin, clang-tidy on what has changed, the rings of shared memory on aarch64,
-#                             the tests on RDMA verbs
+#   scripts/test.sh           three builds (release; address and undefined-behaviour sanitizers;
+#                             thread sanitizer) with all tests in each, the fuzz targets, the Python
+#                             tests, the wheel, NIXL from PyPI on this tree's plugin, clang-tidy on
+#                             what has changed, the rings of shared memory on aarch64, the tests on
+#                             RDMA verbs
 #   scripts/test.sh --quick   the release build and the Python tests only
-#   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times the repetitions,
-#                             ten minutes for each fuzz target; and each file alone, the page in a browser, the deployment, the
-#                             soaks of scripts/soak.sh
+#   scripts/test.sh --soak    the same as without, much longer: 100,000 simulator seeds, ten times
+#                             the repetitions, ten minutes for each fuzz target; and each file
+#                             alone, the page in a browser, the deployment, the soaks of
+#                             scripts/soak.sh
 #   scripts/test.sh --soak=NAME[,NAME...]
-#                             the release build, and of the soaks only these, each for minutes: exit, messages,
-#                             strangers, memory, descriptors, callbacks, fork, nixl
-#   --require-verbs           with the first three: the tests on RDMA verbs run, and fail where they cannot; without, a
-#                             machine that has no device and can boot no guest for them (tests/rxe) skips them
-#   --require-all             the same for every step that a machine may be unable to run: verbs, clang-tidy, aarch64,
-#                             a browser, a soak's other Python; and torch is installed for the tests that use it
-#                             (SLIME_TEST_TORCH=1 does that alone)
+#                             the release build, and of the soaks only these, each for minutes:
+#                             exit, messages, strangers, memory, descriptors, callbacks, fork, nixl
+#   --require-verbs           with the first three: the tests on RDMA verbs run, and fail where they
+#                             cannot; without, a machine that has no device and can boot no guest
+#                             for them (tests/rxe) skips them
+#   --require-all             the same for every step that a machine may be unable to run: verbs,
+#                             clang-tidy, aarch64, a browser, a soak's other Python; and torch is
+#                             installed for the tests that use it (SLIME_TEST_TORCH=1 does that
+#                             alone)
 # Compiling, tests and the guests of the verbs tests run beside each other; a table at the end tells
 # what took how long. Checks of the page and the deployment, and that files compile alone, run for
 # what differs from the base (as in tidy.sh), for some minutes. Read from the environment:
@@ -35,7 +39,7 @@ for argument in "$@"; do
     --soak=*) mode=soaks soak_names=${argument#--soak=} ;;
     --require-verbs) require_verbs=yes ;;
     --require-all) require_all=yes require_verbs=yes; export SLIME_TEST_TORCH=1 ;;
-    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown argument '$argument'; see --help" >&2; exit 2 ;;
   esac
 done
