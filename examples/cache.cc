@@ -1,8 +1,8 @@
-// Named objects in a cache: put and got one by one and in batches. Works with the Python twin on
-// either side.
+// Puts named objects into a cache and gets them back, one by one and in batches. The client in
+// examples/python/cache.py works with this server, too.
 //
-//   cache serve                64 MiB of cache in this process; prints its address; ends with Enter
-//   cache use HOST:PORT        uses that, or one of `slime-cache start`
+//   cache serve                serves 64 MiB of cache, prints its address; ends with Enter
+//   cache use HOST:PORT        uses a cache: of `cache serve`, or of `slime-cache start`
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -42,13 +42,14 @@ Status use(slime::PeerAgent& agent, const std::string& address) {
   if (!greeting) return greeting.error();
   std::printf("%.*s\n", static_cast<int>(greeting->size()), reinterpret_cast<const char*>(greeting->data()));
 
-  // Without `replace`, an existing object stays. A missing object is a result, too, and no failure.
+  // put() without `replace` keeps an existing object and returns kAlreadyExists. get() of a missing
+  // object returns kNotFound.
   const Status again = client.put("texts", "greeting", std::string_view("bye"));
   std::printf("again: %s\n", std::string(slime::code_name(again.code())).c_str());
   const auto nothing = client.get("texts", "farewell");
   std::printf("farewell: %s\n", std::string(slime::code_name(nothing.status().code())).c_str());
 
-  // Sixteen blocks of registered memory, put and read as one batch, without copies.
+  // Puts sixteen blocks of registered memory as one batch and gets them back, without copies.
   constexpr std::size_t kBlocks = 16, kBlockBytes = 256 * 1024;
   auto memory = agent.allocate(kBlocks * kBlockBytes, slime::Rights::kLocal);
   if (!memory) return memory.error();

@@ -1,5 +1,5 @@
-// A service and its client, by address, without a registry. Works with the Python twin on either
-// side.
+// A service, and a client that calls it by the server's address, without a registry. The Python
+// example (examples/python/call.py) can be either side.
 //
 //   call serve                 serves Calc and prints its address; ends with Enter or end of input
 //   call client HOST:PORT      calls it
@@ -20,7 +20,7 @@ int fail(const slime::Status& status) {
 
 int serve(slime::PeerAgent& agent) {
   slime::rpc::Service calc("Calc");
-  // Plain functions; the arguments and the result travel as msgpack.
+  // Methods are plain functions. Their arguments and results are sent as msgpack.
   slime::Status status = calc.add("add", [](long a, long b) { return a + b; });
   if (!status.ok()) return fail(status);
   status = calc.add("divide", [](double a, double b) -> slime::Result<double> {
@@ -58,7 +58,7 @@ int client(slime::PeerAgent& agent, const std::string& address) {
   if (!total_value) return fail(total_value.error());
   std::printf("1 / 2 = %g\ntotal = %g\n", *half_value, *total_value);
 
-  // The error of a handler comes to the caller: a code for the program, and a text for people.
+  // The caller gets the handler's error: a code for the program, and a text for people.
   const auto bad = peer.call<double>("Calc", "divide", 1.0, 0.0).wait();
   if (bad || bad.error().code() != slime::Code::kInvalidArgument)
     return fail({slime::Code::kInternal, "expected an error"});

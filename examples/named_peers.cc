@@ -1,5 +1,5 @@
-// Peers that find each other by name through nanoctrl, and exchange messages, a notification and a
-// region.
+// Two peers that find each other by name through nanoctrl. The client writes into a region of the
+// server and notifies it; the server answers with a message.
 //
 //   nanoctrl start --port 4479
 //   named_peers serve  NAME CTRL_URL   such as: named_peers serve worker:0 http://127.0.0.1:4479
@@ -25,8 +25,8 @@ int serve(slime::PeerAgent& agent) {
   auto board = agent.allocate(4096, slime::Rights::kReadWrite);
   if (!board) return fail(board.error());
   if (const slime::Status status = agent.publish("board", *board); !status.ok()) return fail(status);
-  // A notification carries the number of written bytes, which have arrived by then. Runs on the
-  // agent's loop: be short.
+  // `length` is the number of bytes that the peer wrote to `board`; all of them have arrived. The
+  // handler runs on the agent's loop, so it must be short.
   agent.on_imm([&board](slime::Peer peer, std::uint32_t length) {
     const std::size_t size = std::min<std::size_t>(length, board->length_bytes());  // the peer's word
     const std::string text(reinterpret_cast<const char*>(board->data()), size);
@@ -36,7 +36,7 @@ int serve(slime::PeerAgent& agent) {
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
   }
-  agent.close().ignore();  // before `board` is destroyed, which the handler reads
+  agent.close().ignore();  // the handler uses `board`: ends before `board` is destroyed
   return 0;
 }
 
@@ -49,7 +49,7 @@ int client(slime::PeerAgent& agent, const std::string& name) {
   const std::string text = "hello from " + agent.name();
   std::copy(text.begin(), text.end(), reinterpret_cast<char*>(note->data()));
   const slime::Copy copy[] = {{*note, 0, *board, 0, text.size()}};
-  // The peer is notified of the write once all of its bytes are there.
+  // The peer is notified once all bytes of this write have arrived.
   auto written = peer.write_with_imm(copy, static_cast<std::uint32_t>(text.size())).wait();
   if (!written) return fail(written.error());
   auto reply = peer.recv(kAnswer).wait();

@@ -54,7 +54,7 @@ int fetch(slime::PeerAgent& agent, const std::string& address) {
   std::printf("read %zu MiB at %.2f GB/s, every byte right\n", memory.size() >> 20,
               static_cast<double>(memory.size()) / seconds.count() / 1e9);
 
-  // Writes the blocks back in reverse order: one batch of blocks is one operation.
+  // Reverses the bytes, and writes them back in many blocks: one batch of blocks is one operation.
   std::reverse(memory.begin(), memory.end());
   std::vector<slime::Copy> blocks;
   constexpr std::size_t kBlock = 1 << 20;

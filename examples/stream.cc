@@ -1,4 +1,5 @@
-// Methods that stream, in either direction and in both. Works with the Python twin on either side.
+// Methods that stream, in either direction and in both. The Python example
+// (examples/python/stream.py) can be either side.
 //
 //   stream serve                 serves Text, prints its address; ends with Enter or end of input
 //   stream client HOST:PORT      reads, writes, and does both
@@ -14,7 +15,7 @@ namespace {
 
 using slime::None, slime::Status, slime::rpc::ServerStream;
 
-// Writes each word once its caller has room for it, and stops when the caller wants no more.
+// Writes each word once the caller has room for it, and stops when the caller cancels the stream.
 Status words(ServerStream<None, std::string>& out, const std::string& text) {
   std::istringstream in(text);
   for (std::string word; in >> word;) SLIME_TRY(out.write(word).wait().status());
@@ -58,7 +59,7 @@ Status client(slime::Peer peer) {
   SLIME_TRY(word.status());
   std::string many;
   for (int i = 0; i < 100'000; ++i) many += "first ";
-  // Takes only the first word: dropping the stream cancels the rest.
+  // Reads only the first word: destroying the stream object cancels the rest.
   word = peer.stream<None, std::string>("Text", "words", many).read().wait();
   SLIME_TRY(word.status());
   std::cout << "only: " << word->value_or("nothing") << '\n';

@@ -25,15 +25,16 @@ import time
 LAUNCHERS = {"ccache", "sccache", "distcc"}
 SLOWER_RATIO = 1.2
 SLOWER_SECONDS = 1.0
-ERROR_LINES = 4  # lines of the compiler that are shown for a file that does not compile
+# most lines of the compiler's output that are shown for a file that does not compile
+ERROR_LINES = 4
 
 
 class UsageError(Exception):
-    """Wrong usage; the text says what to do."""
+    """Raised for wrong usage; the text says what to do."""
 
 
 def words_of(entry):
-    """Splits a compile command into words, without a launcher such as ccache."""
+    """Returns the words of the compile command of `entry`, without a launcher such as ccache."""
     words = entry.get("arguments") or shlex.split(entry["command"])
     while words and os.path.basename(words[0]) in LAUNCHERS:
         words = words[1:]
@@ -62,7 +63,8 @@ def target_of(entry):
 
 
 def load(tree, only):
-    """Returns the (name, entry) pairs of a tree. The name of a file of several targets includes the target."""
+    """Returns the (name, entry) pairs of a build tree. If a file is compiled for several targets,
+    its name includes the target."""
     database = tree / "compile_commands.json"
     try:
         entries = json.loads(database.read_text())
@@ -123,7 +125,8 @@ def preprocess(entry):
 
 
 def measure_all(entries, jobs, say):
-    """Measures all files, `jobs` at a time. Ctrl-C ends it early and keeps the finished files."""
+    """Compiles and measures all files, `jobs` at a time. Ctrl-C ends this early and keeps the files
+    that were finished."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(measure, name, entry) for name, entry in entries]
@@ -139,7 +142,8 @@ def measure_all(entries, jobs, say):
 
 
 def slower(old, new):
-    """Returns (file, old seconds, new seconds) of files slower by more than both bars, worst first."""
+    """Returns (file, old seconds, new seconds) of the files that got slower by more than both
+    SLOWER_RATIO and SLOWER_SECONDS, the worst first."""
     before = {each["file"]: each["seconds"] for each in old}
     found = [(each["file"], before[each["file"]], each["seconds"]) for each in new if each["file"] in before]
     found = [each for each in found if each[2] > SLOWER_RATIO * each[1] and each[2] > SLOWER_SECONDS + each[1]]
@@ -147,7 +151,7 @@ def slower(old, new):
 
 
 def table(files, top):
-    """Returns the lines of the table for people."""
+    """Returns the lines of the printed table: the `top` first files, and the total of all."""
     lines = [f"{'seconds':>8} {'peak MiB':>9} {'of it -E':>9} {'lines':>9}  file"]
     for each in files[:top]:
         share, count = "-", "-"
@@ -216,5 +220,6 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background ignores SIGINT
+    # a shell starts background jobs with SIGINT ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,9 @@
-"""The demonstration behind scripts/demo.sh: a registry, two workers (C++ and Python) in processes of their own and
-a cache; bulk transfers and calls in both directions; every byte and every answer checked.
+"""The demonstration that scripts/demo.sh starts: a registry, two workers (C++ and Python) in processes
+of their own, and a cache. Runs bulk transfers and calls in both directions, and checks every byte
+and every answer.
 
-Starts everything in a temporary runtime directory and stops it again. Ends with 0 only if all checks passed.
+Starts everything in a temporary runtime directory and stops it again. The exit status is 0 only if
+all checks passed.
 """
 
 import contextlib
@@ -26,11 +28,11 @@ PATIENCE = 120  # seconds for any one step
 
 
 class Failed(Exception):
-    """Raised when a check fails, or when a program does not do its part."""
+    """Raised when a check fails, or when a program fails or does not answer."""
 
 
 def program(name: str, *arguments: str, environment: dict) -> dict:
-    """Runs one of our programs. Returns its output as JSON."""
+    """Runs Slime's program `name` with --json to its end. Returns its output, parsed."""
     result = subprocess.run(
         [PROGRAMS / name, *arguments, "--json"], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
@@ -41,8 +43,8 @@ def program(name: str, *arguments: str, environment: dict) -> dict:
 
 @contextlib.contextmanager
 def worker(*command: str):
-    """Starts a worker process, and waits until it is ready. The worker ends with its stdin, and
-    is killed if it does not."""
+    """Starts a worker process and waits until it is ready. At the end of the block closes the
+    worker's stdin, which ends it, and kills a worker that does not end."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
@@ -60,7 +62,7 @@ def worker(*command: str):
 
 @contextlib.contextmanager
 def nanoctrl(environment: dict):
-    """Runs a registry on a free port until the end of the block. Yields its URL."""
+    """Runs nanoctrl on a free port until the end of the block. Yields its URL."""
     url = program("nanoctrl", "start", "--port", "0", environment=environment)["url"]
     try:
         yield url

@@ -56,7 +56,8 @@ def public_headers():
 
 
 def comment_start(line):
-    """Returns where the comment of a line begins, or -1. A // inside a string does not count."""
+    """Returns the index at which the comment of a line begins, or -1 if there is no comment.
+    Ignores // inside a string."""
     inside = False
     for at, char in enumerate(line):
         if char == '"' and line[at - 1 : at] != "\\":
@@ -67,8 +68,9 @@ def comment_start(line):
 
 
 def with_doxygen_comments(text):
-    """Returns the header with /// in front of declarations and ///< behind members."""
-    lines, behind = [], -1  # where the comment behind the member above begins
+    """Returns the text of a header with Doxygen's marks: /// begins comments before declarations,
+    ///< begins comments behind members."""
+    lines, behind = [], -1  # behind: column of the comment behind the member above; -1 if none
     for line in text.splitlines():
         at = comment_start(line)
         if at < 0:
@@ -101,7 +103,7 @@ def plain(element):
 
 
 def escaped(text):
-    """Returns text as Markdown that shows it unchanged."""
+    """Returns `text` with Markdown's special characters escaped."""
     return re.sub(r"([\\`*_<>\[\]{}|#])", r"\\\1", text)
 
 
@@ -118,7 +120,7 @@ def description(element):
 
 
 def template_of(element):
-    """Returns the line template<...> of a declaration, or nothing."""
+    """Returns the line template<...> of a declaration; empty if it is no template."""
     parameters = element.find("templateparamlist")
     if parameters is None:
         return ""
@@ -154,8 +156,8 @@ def is_internal(name):
 
 
 def write_members(out, members, level):
-    """Returns the fields as one block; every other member with a heading, its overloads
-    together."""
+    """Appends the documentation of members to `out`: all fields as one block, then each other name
+    with a heading and all of its overloads."""
     fields = [member for member in members if member.get("kind") == "variable"]
     if fields:
         lines = []

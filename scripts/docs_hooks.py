@@ -1,8 +1,8 @@
-"""Hooks of MkDocs (mkdocs.yml): pages that are not in docs/, and links that leave it.
+"""Hooks of MkDocs (mkdocs.yml), which add pages from outside of docs/ and rewrite links to them.
 
-Adds the READMEs of the layers and the C++ reference, which scripts/docs_cpp.py has written. Makes a link
-to a page of the site out of each link to one of these files. A link to another file of the tree keeps its
-text alone, and a link to no file is a warning, which --strict makes an error.
+Adds the READMEs of the layers and the C++ reference that scripts/docs_cpp.py has written. A link to one
+of these files becomes a link to its page. A link to another file of the tree becomes plain text. A link
+to a file that does not exist is a warning, which --strict makes an error.
 """
 
 import logging
@@ -32,7 +32,7 @@ PAGES = {
     "tests/rxe/README.md": "layers/tests-rxe.md",
 }
 SOURCES = {page: source for source, page in PAGES.items()}
-# A link, or a span of code, in which no link is replaced.
+# Matches a link, or a span of code: a link inside of code is not replaced.
 LINK = re.compile(r"(?<!!)\[((?:`[^`\n]+`|[^\[\]`])*)\]\(([^()\s]+)\)|`[^`\n]+`")
 BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
@@ -51,7 +51,7 @@ def source_of(page):
 
 
 def target_of(page, link):
-    """Returns the new target of a page's link; None if it leads out of the site."""
+    """Returns the new target of a link of `page`; None if the link's file is not on the site."""
     path, mark, anchor = link.partition("#")
     if not path or "://" in link or link.startswith("mailto:"):
         return link

@@ -31,7 +31,7 @@ CLONE_LINES = 10
 FOLDERS = "base transport rpc ctrl agent cache integrations cli bench python examples scripts".split()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = {"identifier", "field_identifier", "type_identifier", "namespace_identifier", "statement_identifier"}
-# Marks of base/mutex.h, which the parser would take for functions.
+# Lock annotations of base/mutex.h, which the parser would take for functions.
 LOCK_MARKS = re.compile(
     rb"\bSLIME_(?:(?:GUARDED_BY|REQUIRES|ACQUIRE|TRY_ACQUIRE|RELEASE|ASSERT_HELD|CAPABILITY)\([^()]*\)"
     rb"|SCOPED_CAPABILITY|NO_THREAD_SAFETY_ANALYSIS)"
@@ -85,7 +85,7 @@ def declarators(node):
 
 
 def declares_function(declarator):
-    """Returns whether a declarator is that of a function, and not of a pointer to one."""
+    """Returns whether `declarator` declares a function, and not a pointer to a function."""
     while declarator is not None:
         if declarator.type == "operator_cast":
             return True
@@ -167,7 +167,7 @@ def cpp_functions(node, file):
 
 
 class Numbered(ast.NodeTransformer):
-    """Replaces each name by the number of its first use."""
+    """Replaces each name by a number: names are numbered in the order of their first use."""
 
     def __init__(self):
         self.numbers = {}
@@ -211,7 +211,8 @@ def sources(root, folders):
 
 
 def measure(root, folders):
-    """Returns the classes and the functions of at least CLONE_LINES lines of the folders."""
+    """Returns the classes of the folders, and the functions that have at least CLONE_LINES
+    lines."""
     parser = cpp_parser()
     classes, functions = [], []
     for path in sources(root, folders):
@@ -228,7 +229,7 @@ def measure(root, folders):
 
 
 def clones(functions):
-    """Returns the groups of functions that are the same but for names, the longest first."""
+    """Returns the groups of functions that differ only in names, the longest functions first."""
     groups = collections.defaultdict(list)
     for function in functions:
         groups[function.tokens].append(function)

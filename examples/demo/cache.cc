@@ -25,7 +25,7 @@ constexpr std::string_view kSpace = "demo";
 
 std::string key(std::size_t object) { return "object-" + std::to_string(object); }
 
-// Fills each object with different bytes, so that an object in another's place is noticed.
+// Fills `bytes` with data that differs for each object number, so that swapped objects are noticed.
 void fill(slime::MutableBytes bytes, std::size_t object) { slime::Rng(object + 1).fill(bytes); }
 
 slime::MutableBytes place(const slime::MemoryRegion& region, std::size_t i) {
@@ -39,7 +39,8 @@ void show_progress(const char* what, std::size_t done, std::size_t all) {
   std::fflush(stdout);
 }
 
-// Measures time only while the cache works, not while data is made or compared.
+// Adds up the time between start() and stop(): of the cache's work, without making and comparing
+// data.
 class Stopwatch {
  public:
   void start() { begin_ = std::chrono::steady_clock::now(); }

@@ -1,7 +1,7 @@
-// One of the two workers of scripts/demo.py; worker.py beside this file is the other, and serves
-// the same.
+// One of the two workers of scripts/demo.py. The other one, worker.py beside this file, serves the
+// same methods.
 //
-//   demo_worker NAME CTRL_URL      serves Worker and prints "ready"; ends with its stdin
+//   demo_worker NAME CTRL_URL      serves Worker and prints "ready"; ends when its stdin ends
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -27,7 +27,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Returns word i of the test data, the same in both languages: i * kFactor + seed.
+// Returns word i of the test data: i times a constant, plus seed. worker.py makes the same data.
 std::uint64_t word(std::size_t i, std::uint64_t seed) { return i * 0x9e3779b97f4a7c15ULL + seed; }
 
 std::span<std::uint64_t> words(const slime::MemoryRegion& region) {
@@ -47,8 +47,8 @@ bool check(const slime::MemoryRegion& region, std::uint64_t seed) {
   return true;
 }
 
-// Reads the other worker's block, then writes it; every byte is checked each time. Returns the
-// seconds of the read and of the write.
+// Reads the block of the worker `other`, then writes it, and checks every byte each time. Returns
+// the seconds that the read and the write took.
 Result<std::vector<double>> exchange(slime::PeerAgent& agent, const std::string& other, std::uint64_t seed) {
   slime::Peer peer = agent.peer(other);
   auto remote = peer.region("block");
@@ -73,8 +73,8 @@ Result<std::vector<double>> exchange(slime::PeerAgent& agent, const std::string&
   return std::vector<double>{read_seconds, write_seconds};
 }
 
-// Makes `count` calls to the other worker, one after the other, and checks each answer. Returns
-// their durations in microseconds: median and 99th percentile.
+// Calls the worker `other` `count` times, one call after the other, and checks each answer. Returns
+// the median and the 99th percentile of the calls' durations, in microseconds.
 Result<std::vector<double>> calls(slime::PeerAgent& agent, const std::string& other, std::int64_t count) {
   slime::Peer peer = agent.peer(other);
   if (count < 1) return Status(Code::kInvalidArgument, "count must be positive");

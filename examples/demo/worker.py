@@ -1,6 +1,7 @@
-"""One of the two workers of scripts/demo.py; worker.cc beside this file is the other, and serves the same.
+"""One of the two workers of scripts/demo.py. The other one, worker.cc beside this file, serves the
+same methods.
 
-worker.py NAME CTRL_URL      serves Worker and prints "ready"; ends with its stdin
+worker.py NAME CTRL_URL      serves Worker and prints "ready"; ends when its stdin ends
 """
 
 import sys
@@ -17,7 +18,8 @@ PIECE = 1 << 20  # words that are made at once
 
 
 def pattern(first: int, count: int, seed: int) -> numpy.ndarray:
-    """Returns the test data, the same in both languages: word i is i * FACTOR + seed."""
+    """Returns `count` words of the test data from word `first` on: word i is i * FACTOR + seed.
+    worker.cc makes the same data."""
     return numpy.arange(first, first + count, dtype="uint64") * FACTOR + numpy.uint64(seed)
 
 
@@ -55,8 +57,8 @@ class Worker:
 
     @slime.method
     def exchange(self, other: str, seed: int) -> list:
-        """Reads the other worker's block, then writes it; every byte is checked each time.
-        Returns the seconds of the read and of the write."""
+        """Reads the block of the worker `other`, then writes it, and checks every byte each time.
+        Returns the seconds that the read and the write took."""
         peer = self.agent.peer(other)
         there = peer.proxy("Worker", timeout=60)
         remote = peer.region("block")
@@ -80,8 +82,8 @@ class Worker:
 
     @slime.method
     def calls(self, other: str, count: int) -> list:
-        """Makes `count` calls to the other worker, one after the other, and checks each answer.
-        Returns their durations in microseconds: median and 99th percentile."""
+        """Calls the worker `other` `count` times, one call after the other, and checks each answer.
+        Returns the median and the 99th percentile of the calls' durations, in microseconds."""
         there = self.agent.peer(other).proxy("Worker", timeout=60)
         micros = []
         for i in range(count):

@@ -1,6 +1,6 @@
-"""Named objects in a cache: put and got one by one and in batches. Works with the C++ twin's server.
+"""Puts named objects into a cache and gets them back, one by one and in batches.
 
-    cache.py use HOST:PORT        uses a cache: of `cache serve`, or of `slime-cache start`
+    cache.py use HOST:PORT        uses a cache: of the C++ example's `cache serve`, or of `slime-cache start`
 """
 
 import os
@@ -19,8 +19,8 @@ def use(agent: slime.PeerAgent, address: str) -> int:
     cache.put("texts", "greeting", b"hello, cache", replace=True)
     print(cache.get("texts", "greeting").decode())
 
-    # Without `replace`, an existing object stays. A missing object is a result, too, and no
-    # failure.
+    # put() without `replace` keeps an existing object and raises AlreadyExists. get() of a missing
+    # object raises NotFound.
     try:
         cache.put("texts", "greeting", b"bye")
     except slime.AlreadyExists as error:
@@ -30,7 +30,8 @@ def use(agent: slime.PeerAgent, address: str) -> int:
     except slime.NotFound as error:
         print("farewell:", error.code.name.lower())
 
-    # Sixteen blocks of an array in registered memory, put and read as one batch, without copies.
+    # Puts sixteen blocks of an array in registered memory as one batch and gets them back, without
+    # copies.
     blocks = agent.empty((BLOCKS, BLOCK_BYTES), "uint8")
     blocks[:] = (numpy.arange(blocks.size) // 1000).astype("uint8").reshape(blocks.shape)
     expected = blocks.copy()

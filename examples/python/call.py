@@ -1,4 +1,5 @@
-"""A service and its client, by address, without a registry. Works with the C++ twin on either side.
+"""A service, and a client that calls it by the server's address, without a registry. The C++ example
+(examples/call.cc) can be either side.
 
     call.py serve                 serves Calc and prints its address; ends with Enter or end of input
     call.py client HOST:PORT      calls it
@@ -47,7 +48,8 @@ def client(agent: slime.PeerAgent, address: str) -> int:
     total = peer.call("Calc", "total", [1.5, 2.5, 3.0])
     print(f"1 / 2 = {half.result():g}\ntotal = {total.result():g}")
 
-    # An error of the handler is data: a class for the program, and a text for people.
+    # The client gets the handler's error as an exception: its class is for the program, its text
+    # for people.
     try:
         calc.divide(1.0, 0.0)
     except slime.InvalidArgument as error:

@@ -1,10 +1,11 @@
-"""Peers that find each other by name through nanoctrl, and exchange messages, a notification and a region.
+"""Two peers that find each other by name through nanoctrl. The client writes into a region of the
+server and notifies it; the server answers with a message.
 
     nanoctrl start --port 4479
     named_peers.py serve  NAME CTRL_URL       e.g. named_peers.py serve worker:0 http://127.0.0.1:4479
     named_peers.py client NAME CTRL_URL       uses the peer NAME, in any process and on any host
 
-Works with the C++ twin on either side.
+The C++ example (examples/named_peers.cc) can be either side.
 """
 
 import json
@@ -21,8 +22,8 @@ def serve(agent: slime.PeerAgent) -> int:
     board = agent.empty(4096, "uint8", slime.Rights.READ_WRITE)
     agent.publish("board", board)
 
-    # A notification carries the number of written bytes, which have arrived by then. Runs on a
-    # thread of its own.
+    # `length` is the number of bytes that the peer wrote to `board`; all of them have arrived. The
+    # handler runs on a thread of its own, not on the loop, so it may wait.
     def on_note(peer: slime.Peer, length: int) -> None:
         peer.send(ANSWER, b"read on the board: " + board[:length].tobytes())
 
@@ -38,7 +39,7 @@ def client(agent: slime.PeerAgent, name: str) -> int:
     note = agent.allocate(4096)
     text = f"hello from {agent.name}".encode()
     memoryview(note)[: len(text)] = text
-    # The peer is notified of the write once all of its bytes are there.
+    # The peer is notified once all bytes of this write have arrived.
     peer.write_with_imm(slime.Copy(note, 0, board, 0, len(text)), len(text)).result()
     print(f"{name}: {peer.recv(ANSWER).result().decode()}")
     print(json.dumps(agent.list_peers()))

@@ -18,7 +18,8 @@ import urllib.request
 
 
 class NanoCtrl:
-    """Calls each route: takes a dictionary, returns the JSON of the answer."""
+    """Sends requests to nanoctrl's routes, each with a JSON object, and returns the JSON of the
+    answers."""
 
     def __init__(self, url: str, scope: str | None = None, token: str = "") -> None:
         self.url = url.rstrip("/")
@@ -30,7 +31,8 @@ class NanoCtrl:
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def post(self, path: str, **body):
-        """Returns the answer. Raises HTTPError for a refusal."""
+        """Sends `body` as JSON to the route `path` and returns the answer. Raises HTTPError if
+        nanoctrl refuses the request."""
         if self.scope is not None:
             body.setdefault("scope", self.scope)
         request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), self.headers)
@@ -38,7 +40,8 @@ class NanoCtrl:
             return json.load(reply)
 
     def refusal(self, path: str, **body) -> tuple[int, dict]:
-        """Returns the status and the JSON of an expected refusal."""
+        """Sends a request that nanoctrl must refuse. Returns the HTTP status and the JSON of the
+        refusal."""
         try:
             answer = self.post(path, **body)
         except urllib.error.HTTPError as error:
@@ -78,7 +81,7 @@ def services(ctrl: NanoCtrl, elsewhere: NanoCtrl) -> None:
     listed = ctrl.post("list_entities", entity_type="service", kind="decode")["entities"]
     check("list_entities of a kind", [entity["id"] for entity in listed], ["decode-0"])
     check("list_entities of a type", ctrl.post("list_entities", entity_type="engine")["entities"], [])
-    # Requests in another scope see nothing of this scope.
+    # A client of another scope sees no entity of this scope.
     check("another scope", elsewhere.post("list_entities")["entities"], [])
     check("another scope", elsewhere.post("get_entity_info", **entity)["status"], "not_found")
     check("another scope", elsewhere.post("heartbeat", **entity)["status"], "not_found")

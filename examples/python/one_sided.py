@@ -1,4 +1,5 @@
-"""Bulk transfer between two processes, by address, without a registry. Works with the C++ twin on either side.
+"""Bulk transfer between two processes, by address, without a registry. The C++ example
+(examples/one_sided.cc) can be either side.
 
     one_sided.py serve                 offers 64 MiB and prints its address; ends with Enter or end of input
     one_sided.py fetch HOST:PORT       reads it, writes it back changed, reads it again and checks every byte
@@ -44,7 +45,8 @@ def fetch(agent: slime.PeerAgent, address: str) -> int:
             raise slime.Corrupt("wrong bytes came")
         print(f"read {size >> 20} MiB at {size / seconds / 1e9:.2f} GB/s, every byte right")
 
-        # Writes the blocks back in reverse order: one batch of blocks is one operation.
+        # Reverses the bytes, and writes them back in many blocks: one batch of blocks is one
+        # operation.
         memory[:] = memory[::-1].copy()
         blocks = [slime.Copy(local, at, remote, at, min(BLOCK, size - at)) for at in range(0, size, BLOCK)]
         peer.write(blocks).result()

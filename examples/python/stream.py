@@ -1,4 +1,5 @@
-"""Methods that stream, in either direction and in both. Works with the C++ twin on either side.
+"""Methods that stream, in either direction and in both. The C++ example (examples/stream.cc) can be
+either side.
 
     stream.py serve                 serves Text and prints its address; ends with Enter or end of input
     stream.py client HOST:PORT      reads, writes, and does both
@@ -20,8 +21,8 @@ class Text:
 
     @slime.method
     def words(self, text: str) -> Iterator[str]:
-        # The generator waits here while the reader is slow, and is closed here when the caller
-        # cancels.
+        # The generator waits at `yield` while the caller reads slowly, and is closed there when the
+        # caller cancels.
         yield from text.split()
 
     @slime.method
@@ -48,7 +49,7 @@ def client(agent: slime.PeerAgent, address: str) -> int:
         for word in words:
             print("word:", word)
 
-    # Takes only the first word: leaving the block cancels the rest.
+    # Reads only the first word: leaving the `with` block cancels the rest of the stream.
     with text.words.stream("first " * 100_000) as words:
         print("only:", next(words))
 

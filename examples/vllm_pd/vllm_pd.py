@@ -27,10 +27,10 @@ import sys
 import tempfile
 import time
 
-START_S = 300  # until a model has loaded, on a busy machine
+START_S = 300  # longest wait until a model has loaded, on a busy machine
 ANSWER_S = 120  # for one request
-STALL_MS = 3000  # a transfer that moves no byte for so long has failed
-LEASE_S = 12  # prefill keeps blocks this long if they are not read
+STALL_MS = 3000  # a transfer that moves no byte for this long fails
+LEASE_S = 12  # prefill frees blocks that decode has not read after this time
 LAYERS, HEADS, HEAD_DIM, FLOAT = 4, 4, 32, 4
 TOKENS = 8
 
@@ -51,7 +51,8 @@ def make_model(folder: str) -> str:
 
 
 def serve(role: str, model: str) -> None:
-    """One vLLM. Reads requests as lines of JSON from stdin, and answers on the original stdout."""
+    """Runs one vLLM in this process. Reads requests as lines of JSON from stdin, and writes the
+    answers to the original stdout."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # vLLM prints
     from vllm import LLM, SamplingParams
@@ -152,8 +153,8 @@ def plugin_folder() -> str:
 
 
 class Run:
-    """Runs prefill and decode, each of which may be replaced, and collects the result of each
-    prompt."""
+    """Runs the servers prefill, decode and solo, sends them the prompts and collects the results.
+    Starts prefill or decode again after a fault."""
 
     def __init__(self, options: argparse.Namespace, model: str, logs: pathlib.Path, stack: contextlib.ExitStack) -> None:
         def new(role: str) -> Server:
@@ -162,7 +163,7 @@ class Run:
             return server
 
         self._new = new
-        self._moved_before = 0  # counter of the running decode server when it was read last
+        self._moved_before = 0  # the running decode server's counter of moved bytes when last read
         self.prefill, self.decode, self.solo = (self._new(role) for role in ("prefill", "decode", "solo"))
         for server in (self.prefill, self.decode, self.solo):
             server.ready()
@@ -210,8 +211,8 @@ class Run:
 
 
 def block_bytes(kv: dict) -> int:
-    """Returns the bytes of a request's blocks: vLLM on a CPU has 128 tokens in each, keys and
-    values as float32."""
+    """Returns the bytes of the KV blocks of a request. In vLLM on a CPU a block has 128 tokens,
+    with keys and values as float32."""
     blocks = sum(len(group) for group in kv["remote_block_ids"])
     return blocks * 128 * HEADS * HEAD_DIM * FLOAT * 2 * LAYERS
 

@@ -154,8 +154,8 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD* meta) {
     const MutexLock lock(mutex_);
     registered_.remove({memory.base, memory.length_bytes});
   }
-  // Afterwards the user may use the memory again, whatever the status. A released transfer that is
-  // still in flight ends here, or its connection is reset after limits::kDeregisterBound.
+  // Waits for released transfers that still use the memory, at most limits::kDeregisterBound; then
+  // resets their connections. Afterwards the user may use the memory again, whatever the status.
   static_cast<void>(told("deregister memory", memory.region.close(limits::kDeregisterBound)));
   return NIXL_SUCCESS;
 }
@@ -213,7 +213,8 @@ nixl_status_t Engine::loadRemoteConnInfo(const std::string& remote_agent, const 
   if (!info) return told("load connection info", info.error());
   const MutexLock lock(mutex_);
   std::shared_ptr<Remote>& remote = remotes_[remote_agent];
-  // NIXL may load metadata in parts, each of which contains the connection info.
+  // NIXL may load an agent's metadata in parts, each with the connection info. Keeps the Remote if
+  // the agent's engine is still the same.
   if (remote && remote->info().id == info->id) return NIXL_SUCCESS;
   Peer peer = agent_->peer(info->address);
   remote = std::make_shared<Remote>(std::move(peer), *std::move(info), options_.stall_timeout);
@@ -230,12 +231,13 @@ nixl_status_t Engine::connect(const std::string& remote_agent) {
   const auto remote = find(remote_agent);
   if (!remote) return NIXL_ERR_NOT_FOUND;
   Peer peer = remote->peer();
-  // if this fails, a later transfer reports why
+  // if connecting fails, a later transfer reports the reason
   peer.connect(options_.stall_timeout).then([](const Result<None>&) {});
   return NIXL_SUCCESS;
 }
 
-// Keeps the connection, because the peer may use it; Slime closes idle connections.
+// Forgets the remote agent but keeps the connection, because the peer may use it. Slime closes idle
+// connections.
 nixl_status_t Engine::disconnect(const std::string& remote_agent) {
   const MutexLock lock(mutex_);
   return remotes_.erase(remote_agent) > 0 ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;

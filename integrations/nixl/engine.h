@@ -17,13 +17,13 @@
 
 namespace slime::nixl {
 
-// NIXL's backend SLIME: one peer agent. A NIXL registration is a region, published under a name
-// that only NIXL's metadata contains; a request is a prepared batch; a notification is a one-way
-// call. No function waits, except deregisterMem and the destructor. Thread: any, as far as NIXL's
-// locks allow.
+// NIXL's backend SLIME, on a PeerAgent of its own. A NIXL registration becomes a region, published
+// under a name that only NIXL's metadata contains. A NIXL request becomes a prepared batch, and a
+// notification a one-way call. Only deregisterMem and the destructor wait. Thread: any; NIXL's
+// locks decide which calls may overlap.
 class Engine final : public nixlBackendEngine {
  public:
-  // If the agent cannot start, getInitErr() returns true, and the log has the reason.
+  // If the agent cannot start, getInitErr() returns true and the log says why.
   explicit Engine(const nixlBackendInitParams* params);
   ~Engine() override;
 

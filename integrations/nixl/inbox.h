@@ -17,7 +17,7 @@ class Inbox {
 
   // Returns kCorrupt if `body` is not a notification.
   Status put(Bytes body);
-  // Appends the notifications to `out`, in the order of arrival.
+  // Moves all notifications to the end of `out`, in the order of arrival.
   void take(List& out);
 
  private:

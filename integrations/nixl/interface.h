@@ -1,11 +1,10 @@
 #pragma once
 
-// Declares what NIXL 1.0.0 to 1.5.1 expect of a backend plugin with API version 1. NIXL's packages
-// have no headers, so this file has what crosses the border: the order of the virtual functions,
-// the members of the objects that NIXL makes or looks into, the values of the enumerations. The
-// names are NIXL's, because they are the interface. tests/integrations proves it against the
-// installed packages. Configure with -DSLIME_NIXL_INCLUDE=DIR to build with the headers of the NIXL
-// source tree DIR instead.
+// Declares the backend interface of NIXL 1.0.0 to 1.5.1 (API version 1), because NIXL's packages
+// contain no headers. The declarations match NIXL's binary interface: the order of the virtual
+// functions, the members of objects that NIXL makes or reads, and the values of the enumerations.
+// All names are NIXL's. tests/integrations checks the declarations against the installed packages.
+// With -DSLIME_NIXL_INCLUDE=DIR, the headers of the NIXL source tree DIR are used instead.
 
 #ifdef SLIME_NIXL_INCLUDE
 
@@ -99,7 +98,8 @@ class nixlMetaDesc : public nixlBasicDesc {
 };
 struct nixlRemoteMetaDesc;
 
-// A list in NIXL's memory layout. NIXL makes it; the tests do, too.
+// A list with the memory layout of NIXL's class of this name. NIXL makes these lists; so do the
+// tests.
 template <class T>
 class nixlDescList {
  public:
@@ -144,8 +144,8 @@ class nixlBackendInitParams {
 
 // ------------------------------------------------------------------------------------- the backend
 
-// NIXL reads the members that have a trailing comment, inline, so they are where they are. The
-// virtual functions are in the order of NIXL's table.
+// NIXL's code accesses the members that have a trailing comment directly, so their offsets match
+// NIXL's class. The virtual functions are in the order of NIXL's vtable.
 class nixlBackendEngine {
  public:
   explicit nixlBackendEngine(const nixlBackendInitParams* params)
@@ -213,11 +213,12 @@ class nixlBackendEngine {
   }
 
  private:
-  nixl_backend_t backendType;           // NIXL reads it
-  nixl_b_params_t customParams;         // NIXL reads it
-  std::vector<char> telemetry_events_;  // NIXL takes what is in it; of another type in each version, so
-                                        // nothing ever is
-  std::mutex telemetry_events_mutex_;   // NIXL locks it
+  nixl_backend_t backendType;    // NIXL reads it
+  nixl_b_params_t customParams;  // NIXL reads it
+  // NIXL takes the events in this list; always empty, as the type of an event differs between
+  // versions of NIXL
+  std::vector<char> telemetry_events_;
+  std::mutex telemetry_events_mutex_;  // NIXL locks it
 
  protected:
   bool initErr = false;  // NIXL reads it

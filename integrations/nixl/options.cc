@@ -57,7 +57,7 @@ class Reader {
   const Options::Environment& environment_;
 };
 
-// "[v6]:0" or "v4:0" of an interface that is up.
+// Returns the interface's IPv4 address as "v4:0"; without one, its IPv6 address as "[v6]:0".
 Result<std::string> address_of(const std::string& interface) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return from_errno("getifaddrs", errno);
@@ -105,8 +105,8 @@ Params Options::defaults() {
 }
 
 Result<Options> Options::from(const Params& given, const Environment& environment) {
-  // NIXL passes the defaults back as params, and a default that stands for the environment must not
-  // hide the environment's value.
+  // NIXL passes the defaults back as params. Removes them here, so that a default does not hide a
+  // value of the environment.
   Params params = given;
   for (const auto& [name, value] : defaults()) {
     const auto it = params.find(name);

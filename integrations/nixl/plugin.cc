@@ -1,4 +1,4 @@
-// The symbols that NIXL looks up in libplugin_SLIME.so.
+// Defines the symbols that NIXL looks up in libplugin_SLIME.so.
 
 #include <exception>
 

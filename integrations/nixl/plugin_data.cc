@@ -9,7 +9,8 @@ namespace slime::nixl {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d494c53;  // "SLIM"
-constexpr std::uint16_t kVersion = 1;         // of ConnInfo, and of everything that depends on it
+// version of ConnInfo and of all other data that plugins exchange
+constexpr std::uint16_t kVersion = 1;
 
 std::string to_text(const ByteVector& bytes) { return std::string(as_text(bytes)); }
 

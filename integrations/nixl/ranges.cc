@@ -7,7 +7,7 @@ namespace slime::nixl {
 void Ranges::add(Range range) {
   all_.insert(range);
   if (covered(range)) return;
-  // Removes from `outer_` the ranges that lie inside the new one.
+  // Removes from `outer_` the ranges that lie inside the new range.
   auto at = outer_.lower_bound(range.base);
   while (at != outer_.end() && at->first - range.base <= range.length_bytes &&
          at->second <= range.length_bytes - (at->first - range.base))
@@ -24,8 +24,8 @@ void Ranges::remove(Range range) {
   if (after != all_.end() && *after == range) return;  // the range is there more than once
   if (after != all_.begin() && *std::prev(after) == range) return;
   const auto next = outer_.erase(outer);
-  // Ranges that only the removed range covered begin before the next outer range: checks them
-  // again.
+  // A range that only the removed range contained begins before the next outer range. Adds those of
+  // these ranges to `outer_` that no other range contains.
   for (auto at = all_.lower_bound({range.base, 0});
        at != all_.end() && (next == outer_.end() || at->base < next->first); ++at) {
     const auto longer = std::next(at);

@@ -8,7 +8,8 @@
 namespace slime::nixl {
 namespace {
 
-// Answers for several look-ups once the last has ended.
+// Counts several look-ups. Calls `done` once, after the last of them has ended, with the first
+// failure or with success.
 struct Asking {
   explicit Asking(std::size_t questions) : left(questions) {}
   std::function<void(Status)> done;  // set before the questions

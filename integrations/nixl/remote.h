@@ -16,8 +16,8 @@ namespace slime::nixl {
 
 class Remote;
 
-// One registration of a remote agent, from NIXL's metadata. Its region on the connection is looked
-// up at first use.
+// One memory registration of a remote agent, as NIXL's metadata describes it. The region is looked
+// up over the connection at first use.
 struct RemoteMemory {
   RemoteMemory(std::shared_ptr<Remote> its_owner, std::string its_name, std::uintptr_t its_base,
                std::uint64_t its_length)
@@ -32,8 +32,8 @@ struct RemoteMemory {
   std::optional<RemoteRegion> region_;  // guarded by the owner
 };
 
-// Another NIXL agent, or this agent as seen by itself. One for each loaded connection info: a
-// restarted agent is another Remote. Thread: any.
+// Another NIXL agent, or this agent itself as the target of its own transfers. Each loaded
+// connection info has its own Remote: a restarted agent gets a new one. Thread: any.
 class Remote : public std::enable_shared_from_this<Remote> {
  public:
   using Memories = std::vector<std::shared_ptr<RemoteMemory>>;
@@ -46,21 +46,22 @@ class Remote : public std::enable_shared_from_this<Remote> {
   [[nodiscard]] const ConnInfo& info() const { return info_; }
   std::shared_ptr<RemoteMemory> memory(std::uint64_t number, std::uintptr_t base, std::uint64_t length_bytes);
 
-  // Returns the regions of these memories, if all are known.
+  // Returns the regions of `memories`; nothing if one of them is unknown.
   [[nodiscard]] std::optional<Regions> known(std::span<const std::shared_ptr<RemoteMemory>> memories);
-  // Looks up the unknown regions and calls `done` when all are known, or one cannot be found: at
-  // once, or on the loop.
+  // Looks up the unknown regions of `memories`. Calls `done` with all regions, or with an error if
+  // one cannot be found: before ask() returns, or later on the loop.
   void ask(Memories memories, std::function<void(Result<Regions>)> done);
-  // Forgets the regions of these memories, because their connection has ended.
+  // Forgets the regions of `memories`, because the connection on which they were valid has ended.
   void forget(std::span<const std::shared_ptr<RemoteMemory>> memories);
 
-  // Sends a notification without an answer. Returns kResourceExhausted while too many bytes of
-  // earlier ones have not left. `done` runs when it has left, or failed.
+  // Sends a notification, which has no answer. Returns kResourceExhausted, and does not call
+  // `done`, while too many bytes of earlier notifications are unsent. Otherwise calls `done` once
+  // the notification has been sent, or has failed.
   Status notify(ByteVector body, std::function<void(Status)> done);
 
-  // Notes that a transfer of `bytes` took this long.
+  // Notes for later estimates that a transfer of `bytes` took the time `took`.
   void measured(std::uint64_t bytes, Nanos took);
-  // Expected time of a transfer of `bytes`, and the error of the estimate.
+  // Expected duration of a transfer, and by how much the real duration may differ from it.
   struct Estimate {
     Nanos cost{};
     Nanos doubt{};
@@ -73,12 +74,12 @@ class Remote : public std::enable_shared_from_this<Remote> {
   const Nanos patience_;
   mutable Mutex mutex_;
   std::size_t notification_bytes_ SLIME_GUARDED_BY(mutex_) = 0;  // not sent yet
-  // recent time of a transfer of few bytes
+  // average of recent transfers of less than limits::kManyBytes, in ns
   std::optional<double> short_ns_ SLIME_GUARDED_BY(mutex_);
   std::optional<double> ns_per_byte_ SLIME_GUARDED_BY(mutex_);  // of a transfer of many bytes
 };
 
-// Service and method of notifications: a bytes method.
+// The service and the method that receive notifications, as raw bytes.
 inline constexpr const char* kService = "nixl";
 inline constexpr const char* kNotify = "notify";
 

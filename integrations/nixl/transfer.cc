@@ -66,7 +66,7 @@ void TransferRequest::prepare() {
 }
 
 bool TransferRequest::post(std::optional<ByteVector> notification) {
-  // Makes visible what the loop's thread wrote when the earlier post ended.
+  // Acquire: makes visible what the loop's thread wrote when the earlier post ended.
   if (under_way_.load(std::memory_order_acquire)) return false;
   notification_ = std::move(notification);
   retried_ = false;
@@ -115,8 +115,8 @@ void TransferRequest::launch() {
     const MutexLock lock(mutex_);
     moving_ = moving;
   }
-  // abandon() sets its mark first, so either abandon() finds this future, or this check sees the
-  // mark.
+  // abandon() sets abandoned_ before it reads moving_. So either abandon() cancels this future, or
+  // the check here sees abandoned_.
   Future<None> late = abandoned_.load(std::memory_order_relaxed) ? moving : Future<None>();
   std::move(moving).then(
       [self = shared_from_this()](const Result<None>& moved) { self->on_moved(moved.status()); });

@@ -22,7 +22,8 @@ struct LocalMemory {
   std::uint64_t number = 0;
 };
 
-// The blocks of a transfer: checked, and merged where they are adjacent on both sides.
+// The blocks of a transfer, each checked to lie inside its registrations. Blocks that are adjacent
+// on both sides are merged.
 class Blocks {
  public:
   struct Block {
@@ -33,7 +34,7 @@ class Blocks {
     std::uint64_t length_bytes;
   };
   void reserve(std::size_t count) { blocks_.reserve(count); }
-  // Returns kInvalidArgument for bytes outside of these registrations.
+  // Adds a block. Returns kInvalidArgument if its bytes are not inside of these two registrations.
   Status add(const std::shared_ptr<LocalMemory>& local, std::uintptr_t local_address,
              const std::shared_ptr<RemoteMemory>& remote, std::uintptr_t remote_address,
              std::uint64_t length_bytes);
@@ -42,7 +43,7 @@ class Blocks {
   [[nodiscard]] const std::vector<std::shared_ptr<LocalMemory>>& locals() const { return locals_; }
   [[nodiscard]] const Remote::Memories& remotes() const { return remotes_; }
   [[nodiscard]] std::uint64_t length_bytes() const { return length_bytes_; }
-  // The blocks are bound: keeps only the parts that binding again needs.
+  // Frees the blocks once they are bound. Keeps the memories, which are needed to bind again.
   void drop_blocks() {
     blocks_ = {};
     indices_ = {};
@@ -60,8 +61,9 @@ class Blocks {
   std::uint64_t length_bytes_ = 0;
 };
 
-// A prepared transfer, which is posted any number of times, one post at a time. Its callbacks keep
-// it alive, so a user may drop it at any time. Thread: one at a time posts; any checks.
+// A prepared transfer, which may be posted any number of times, one post at a time. Its callbacks
+// keep this object alive, so the user may drop it at any time. Thread: post() one thread at a time,
+// check() any.
 class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
  public:
   struct Bounds {
@@ -70,19 +72,20 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   };
   TransferRequest(Transfer transfer, std::shared_ptr<Remote> remote, Blocks blocks, Bounds bounds);
 
-  // Looks up unknown regions, so that the first post finds them.
+  // Looks up the regions that are still unknown, so that the first post need not.
   void prepare();
-  // `notification`: sent to the peer when all bytes are there; empty: none. Returns false, and
-  // posts nothing, while an earlier post is in flight.
+  // Starts the transfer. `notification` is sent to the peer after all bytes have arrived; empty:
+  // none. Returns false, and posts nothing, while an earlier post is in flight.
   bool post(std::optional<ByteVector> notification);
   struct Outcome {
     Status status;
     bool fresh = false;  // check() has not reported this post before
   };
-  // Returns nothing while the post is in flight; then it drives the agent's loop for a moment.
+  // Returns the outcome of the post. While the post is in flight, drives the agent's loop for at
+  // most limits::kCheckSpin, and returns nothing if the post is then still in flight.
   std::optional<Outcome> check();
-  // The user drops the request: starts no further operation, and sends no notification. Operations
-  // on the wire end by themselves, and keep their memory until then.
+  // Drops the request: starts no further operation, and sends no notification. Operations that are
+  // on the wire end by themselves, and use their memory until then.
   void abandon();
 
   [[nodiscard]] std::uint64_t length_bytes() const { return blocks_.length_bytes(); }
@@ -101,10 +104,11 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   Blocks blocks_;
   const bool empty_;  // whether there are no blocks
 
-  // Of the current post: used by the thread that takes its next step.
+  // The members from here to `began_` are of the current post; only the thread that takes the
+  // post's next step uses them.
   PreparedBatch batch_;
-  bool bound_ = false;    // batch_ is bound to regions that were valid at the last post
-  bool retried_ = false;  // this post has looked up regions on a new connection
+  bool bound_ = false;    // batch_ is bound to the regions that the last post used
+  bool retried_ = false;  // this post has looked up its regions a second time, on a new connection
   std::optional<ByteVector> notification_;
   std::uint64_t posts_ = 0;
   bool measures_ = false;  // whether this post is measured

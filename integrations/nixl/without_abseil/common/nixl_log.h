@@ -1,8 +1,7 @@
 #pragma once
 
-// Stands in for the file of this name in a NIXL source tree, which brings abseil in. NIXL's headers
-// of the backend interface include it, and write messages only in functions that the plugin does
-// not call.
+// Replaces the header of this name in a NIXL source tree, which needs abseil. NIXL's headers of the
+// backend interface include it, but log only in functions that the plugin does not call.
 
 #include <iostream>
 
