@@ -54,11 +54,12 @@ void Arrivals::on_message(const ibv_wc& completion, ReceiveSlot& slot) {
     link_.opening.got_hello = true;
     link_.life.opened();
   }
-  // Takes only a grant that is newer than the credit word said.
+  // Takes the message's grant only if it is newer than every grant that was taken before.
   if (ahead > 0) credits_.take_grant(credits.ours.limit() + static_cast<std::uint64_t>(ahead));
   if (note->control || note->woken) {
     credits.woken();
-    // When the peer sent this, it did not know yet how much of its grant was used.
+    // This wake-up may bring only credits that this side has used already. If none is free, tells
+    // the peer again that this side is starved.
     if (credits.ours.free() == 0 && link_.port->post_receives()) credits_.starve();
   }
   if (note->control) return;

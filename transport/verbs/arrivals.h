@@ -8,14 +8,15 @@
 
 namespace slime::transport::verbs {
 
-// Takes what the peer's messages and notifications bring: the hello, credits, and bytes for the
-// receiver. Thread: the loop.
+// Handles the receives that the peer's messages and notifications have filled: the hello, credits,
+// and bytes for the Receiver. Thread: the loop.
 class Arrivals {
  public:
   Arrivals(Link& link, Inbox& inbox, CreditExchange& credits)
       : link_(link), inbox_(inbox), credits_(credits) {}
 
-  // Takes a filled or flushed slot. Returns false if it brought nothing.
+  // Handles the completion of one receive, which fills or flushes `slot`. Returns false if the
+  // receive was flushed or failed, or the endpoint has ended.
   bool take(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
 
  private:

@@ -27,7 +27,7 @@ Result<std::unique_ptr<RegisteredPages>> RegisteredPages::create(std::shared_ptr
 }
 
 RegisteredPages::~RegisteredPages() {
-  // Memory that a device may still write into is not given back.
+  // If dereg_mr() failed, the device may still write into the memory: keeps it mapped for ever.
   if (mr_ != nullptr && context_->ended(context_->functions.dereg_mr(mr_)) != 0) return;
   munmap(data_, bytes_);
 }
@@ -74,7 +74,7 @@ Status PostedPool::post_freed() {
     ibv_recv_wr* bad = nullptr;
     const int rc = context_->functions.post_srq_recv(srq_, requests.data(), &bad);
     if (rc != 0) {
-      // The requests before the bad one are posted; the others are tried again with the next call.
+      // The requests before `bad` are posted. The next call tries the others again.
       const std::size_t posted = bad == nullptr ? 0 : static_cast<std::size_t>(bad - requests.data());
       freed_.erase(freed_.begin() + static_cast<std::ptrdiff_t>(begin),
                    freed_.begin() + static_cast<std::ptrdiff_t>(begin + posted));

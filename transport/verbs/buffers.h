@@ -12,14 +12,15 @@
 
 namespace slime::transport::verbs {
 
-// Set in the id of every receive, whose other bits are the slot's number. An id without this bit is
-// that of a WorkId.
+// Bit in the id of a work request that marks a receive; the other bits are then the number of its
+// slot. An id without this bit is a WorkId.
 inline constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;
 
 // Owns page-aligned, zeroed, registered memory. Thread: one.
 class RegisteredPages {
  public:
-  // `remote_write`: a peer may write into the pages, in order (without relaxed ordering).
+  // `remote_write`: a peer may write into the pages. Its writes arrive in order, because the pages
+  // are registered without relaxed ordering.
   static Result<std::unique_ptr<RegisteredPages>> create(std::shared_ptr<Context> context, std::size_t bytes,
                                                          bool remote_write);
   RegisteredPages(const RegisteredPages&) = delete;
@@ -38,24 +39,25 @@ class RegisteredPages {
   ibv_mr* mr_ = nullptr;
 };
 
-// The receive slots of a port. Posts each slot that is not filled to the shared receive queue.
-// Outlives the port while messages are held, and then only keeps their memory.
+// The receive slots of a port. Each slot that holds no message is posted to the shared receive
+// queue. While messages are held, the pool outlives the port; then it only keeps their memory.
 class PostedPool final : public ReceivePool {
  public:
-  // Each account keeps base_credits slots, and one more for a control message.
+  // Makes the slots and posts them to `srq`. The account of each endpoint keeps base_credits slots,
+  // and one more for a control message.
   static Result<std::shared_ptr<PostedPool>> create(std::shared_ptr<Loop> loop,
                                                     std::shared_ptr<Context> context, ibv_srq* srq,
                                                     const PortOptions& options);
   PostedPool(std::shared_ptr<Loop> loop, std::shared_ptr<Context> context, ibv_srq* srq,
              const PortOptions& options, std::unique_ptr<RegisteredPages> pages);
 
-  // Posts the slots that were freed since the last call. Only then may the peer be granted credits
-  // for them.
+  // Posts the slots that were freed since the last call. A slot must be posted before the peer is
+  // granted a credit for it.
   Status post_freed();
   [[nodiscard]] bool all_posted() const { return freed_.empty(); }
-  // Returns a slot that the device gave back; null for a number that names no slot.
+  // Returns the slot with the number `index`, which the device gave back; null if no slot has it.
   ReceiveSlot* slot(std::uint32_t index) { return index < slots_.size() ? &slots_[index] : nullptr; }
-  // Frees a filled or flushed slot that has no owner.
+  // Frees a slot that the device gave back and that no message holds.
   void put_back(ReceiveSlot& slot) { put_free(slot); }
   [[nodiscard]] std::uint64_t posts() const { return posts_; }
 
@@ -70,8 +72,8 @@ class PostedPool final : public ReceivePool {
   std::uint64_t posts_ = 0;
 };
 
-// Send buffers for messages that are too long to go inline: the device sends from them. Grows as
-// needed, to a bound. The endpoints of a port share it. Thread: the loop.
+// Send buffers, from which the device sends messages that are too long to be posted inline. The
+// endpoints of a port share the pool, which grows up to `limit` buffers. Thread: the loop.
 class StagingPool {
  public:
   struct Buffer {
@@ -81,7 +83,8 @@ class StagingPool {
   };
   StagingPool(std::shared_ptr<Context> context, std::uint32_t buffer_bytes, std::uint32_t limit)
       : context_(std::move(context)), buffer_bytes_(buffer_bytes), limit_(limit) {}
-  // Returns a free buffer. kResourceExhausted: all are in use, or memory cannot be registered.
+  // Returns a free buffer. Errors: kResourceExhausted if all are in use; the registration's error
+  // if the memory of more buffers cannot be registered.
   Result<Buffer> take();
   void give(std::uint32_t index) { free_.push_back(index); }
   [[nodiscard]] Buffer buffer(std::uint32_t index) const;
@@ -97,8 +100,9 @@ class StagingPool {
   std::vector<std::uint32_t> free_;
 };
 
-// Two words for each endpoint of a port: one into which the peer writes grants, and one from which
-// this side's grants are written. Thread: the loop; the device writes the first word at any time.
+// Two words of 8 bytes for each endpoint of a port. The peer's grants are written into the first
+// word by RDMA; this side's grants are sent from the second. Thread: the loop; the device writes
+// the first word at any time.
 class CreditWords {
  public:
   static Result<std::unique_ptr<CreditWords>> create(std::shared_ptr<Context> context, std::uint32_t count);
@@ -106,9 +110,10 @@ class CreditWords {
   [[nodiscard]] std::uint64_t address(std::uint32_t index) const;
   [[nodiscard]] std::uint32_t rkey() const { return pages_->rkey(); }
   [[nodiscard]] std::uint64_t read(std::uint32_t index) const;
-  // Returns the place of a byte that is not read again.
+  // Returns a place for the bytes of reads whose result nothing uses.
   [[nodiscard]] ibv_sge scratch() const;
-  // Sets the word from which the next grant is written, and returns its place.
+  // Stores `value` in the word from which the next grant is sent, and returns the place of the
+  // word.
   ibv_sge source(std::uint32_t index, std::uint64_t value);
 
  private:
@@ -122,7 +127,8 @@ class CreditWords {
     return reinterpret_cast<Pair*>(pages_->data())[index];
   }
   const std::unique_ptr<RegisteredPages> pages_;
-  const std::uint32_t count_;  // number of pairs of words; one more pair behind them is the scratch
+  // number of pairs of words; one more pair behind them is for scratch()
+  const std::uint32_t count_;
 };
 
 }  // namespace slime::transport::verbs

@@ -10,8 +10,8 @@
 
 namespace slime::transport::verbs {
 
-// Work requests that go to the device with one doorbell. Large: a port has one chain, which each of
-// its endpoints fills and posts before another endpoint does. Thread: the loop.
+// Work requests that go to the device with one doorbell. A chain is large, so a port has only one:
+// each endpoint fills and posts it before another endpoint uses it. Thread: the loop.
 struct Chain {
   std::array<ibv_send_wr, limits::kChainRequests> requests;
   std::array<std::array<ibv_sge, limits::kGatherParts>, limits::kChainRequests> parts;
@@ -19,7 +19,7 @@ struct Chain {
   std::uint32_t count = 0;
   std::uint32_t owner_count = 0;
 
-  // Owner of a request in a chain of messages.
+  // In a chain of messages, the operation and the send buffer of one request.
   struct Sender {
     Operation* operation = nullptr;
     std::uint32_t buffer = 0;
@@ -32,7 +32,9 @@ struct Chain {
     request.opcode = opcode;
     request.send_flags = 0;
     request.imm_data = 0;
-    request.wr = {};  // RC queue pairs read no other field than the id
+    // The device reads no further field for an RC queue pair, except wr_id and next, which
+    // SendQueues::post_chain() sets.
+    request.wr = {};
     request.sg_list = parts[count].data();
     request.num_sge = 0;
     ++count;
@@ -44,7 +46,8 @@ struct Chain {
     else
       owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
   }
-  // Calls fn(operation, count) for each owner that has work requests behind the first `accepted`.
+  // Calls fn(operation, count) for each owner of which the device did not take `count` work
+  // requests. It took the first `accepted` requests of the chain.
   template <class F>
   void for_refused(std::uint32_t accepted, F&& fn) const {
     std::uint32_t left = accepted;

@@ -31,7 +31,7 @@ Result<ibv_context*> open_named(const Functions& functions, const std::string& n
   return context;
 }
 
-// Checks that the chosen port has what the options ask for.
+// Checks that the chosen port has the MTU and the partition key that the options ask for.
 Status check_options(const Options& options, const PortInfo& port) {
   const int mtu = mtu_bytes(port.attributes.active_mtu);
   if (options.mtu > mtu) {
@@ -79,8 +79,8 @@ Context::Context(Parts parts)
       pd(parts.pd),
       selection(std::move(parts.selection)),
       device(parts.device),
-      // Optional flags are dropped by libibverbs where the kernel does not know them; a library
-      // without ibv_reg_mr_iova2 does not know them itself.
+      // libibverbs drops optional flags that the kernel does not know. A library without
+      // ibv_reg_mr_iova2 does not know optional flags, so it gets none.
       optional_access(options.relaxed_ordering && functions.reg_mr_iova2 != nullptr
                           ? static_cast<unsigned>(IBV_ACCESS_RELAXED_ORDERING)
                           : 0U),
@@ -90,8 +90,8 @@ Context::Context(Parts parts)
 }
 
 Context::~Context() {
-  // An error means that an object still uses the domain; the kernel cleans up at the end of the
-  // process.
+  // An error means that an object still uses the protection domain. The kernel frees it when the
+  // process ends.
   if (const int error = ended(functions.dealloc_pd(pd))) {
     log(LogLevel::kError, "verbs", call_error("ibv_dealloc_pd", error).text());
   }
@@ -134,9 +134,9 @@ Result<std::shared_ptr<Context>> Context::open(const Functions& functions, Optio
 void Context::set_lost() { changing_->lost.store(true); }
 bool Context::lost() const { return changing_->lost.load(); }
 
-// The kernel takes all objects away from a device that has gone, and later answers EIO to calls
-// that end them. Some drivers say EIO for other reasons, too: a device that still answers has not
-// gone.
+// Returns whether the device has gone. The kernel takes all objects away from a device that has
+// gone, and then answers EIO to calls that destroy them. Some drivers answer EIO for other reasons,
+// so this function queries the port: a device that still answers has not gone.
 bool Context::gone() const {
   ibv_port_attr ignored{};
   return lost() || functions.query_port(handle, static_cast<std::uint8_t>(selection.port), &ignored) == EIO;

@@ -9,13 +9,14 @@
 
 namespace slime::transport::verbs {
 
-// Keeps the credits of both directions, and which side waits to be woken. A side that has used its
-// last credit says that it is starved; its peer sends a message (a wake-up) once that side may send
-// more. Counts only; CreditExchange sends. Thread: the loop.
+// Counts the message credits of both directions, and notes which side is starved. A side that has
+// used its last credit tells its peer that it is starved. The peer sends a message, the wake-up,
+// once it has granted more credits. CreditExchange does the sending. Thread: the loop.
 class CreditBook {
  public:
-  // `initial`: credits that the peer gives before its first grant. `account` is open; one slot of
-  // it is for the peer's control message, of which at most one is in flight.
+  // `initial`: credits that the peer gives before its first grant. `account`: the slots for the
+  // credits that the peer gets; one of the slots is for its control message, of which at most one
+  // is in flight.
   CreditBook(std::uint32_t initial, ReceivePool& pool, std::shared_ptr<CreditAccount> account)
       : ours(initial), given(pool, std::move(account), 1) {}
 
@@ -23,34 +24,37 @@ class CreditBook {
   ReceiveCredits given;  // given to the peer
 
   // ---- this side is starved
-  // Returns whether the peer was told that this side is starved, and has not answered. Until then
-  // its credit word is not looked at.
+  // Returns whether the peer was told that this side is starved, and has not woken this side since.
+  // Meanwhile CreditExchange does not read the credit word.
   [[nodiscard]] bool starved() const { return starved_; }
-  // Returns true if the peer must be told now.
+  // Notes that this side is starved. Returns true if the peer has not been told yet: the caller
+  // must tell it.
   bool starve() { return !std::exchange(starved_, true); }
   void woken() { starved_ = false; }
 
   // ---- the peer is starved
-  // Notes that the peer was given `limit` credits since the beginning and has used them all.
-  // Returns false if the peer never had so many.
+  // Notes that the peer is starved: it has used all of the `limit` credits that it knows of,
+  // counted from the beginning. Returns false if it was never given so many.
   bool peer_starves(std::uint64_t limit);
   [[nodiscard]] bool peer_starved() const { return peer_starved_; }
-  // Returns whether a message would wake the peer: it is starved, and has more credits than it
-  // knew.
+  // Returns whether the next message to the peer is its wake-up: the peer is starved, and has been
+  // granted more credits than it knew when it said so.
   [[nodiscard]] bool wakes_peer() const { return peer_starved_ && given.granted() > peer_limit_; }
   void peer_woken() { peer_starved_ = false; }
 
-  // Returns whether the peer must be told of a grant although no message is sent.
+  // Returns whether a grant must be sent by itself: the peer has few credits left, and no message
+  // has told it of the grant.
   [[nodiscard]] bool grant_due() const { return given.unannounced() && given.low(); }
-  // Notes that a grant was sent without a message. A peer that needs this repeatedly gets more
-  // credits at once, as if it were starved.
+  // Notes that a grant was sent by itself. If the one before was sent less than limits::kCreditIdle
+  // ago, gives the peer more credits at once, as for a starved peer.
   void announce_alone(TimePoint now) {
     given.announce();
     if (now - std::exchange(last_grant_, now) < limits::kCreditIdle) given.grow();
   }
 
-  // Return the credit parts of messages: the grant alone; the grant of a control message, which
-  // wakes the peer; and all parts. `last`: no other message waits behind this one.
+  // Return the credit part of a message. plain_note(): only the grant. control_note(): of a control
+  // message, which wakes the peer. next_note(): the grant, and whether this side is now starved and
+  // the peer is woken; `last`: no other message waits behind this one.
   [[nodiscard]] MessageNote plain_note() const { return {granted(), false, false, false}; }
   [[nodiscard]] MessageNote control_note() const { return {granted(), true, false, false}; }
   MessageNote next_note(bool last) {
@@ -66,7 +70,7 @@ class CreditBook {
 
   bool starved_ = false;
   bool peer_starved_ = false;
-  std::uint64_t peer_limit_ = 0;  // a grant that a starved peer knows of, or an earlier one
+  std::uint64_t peer_limit_ = 0;  // all credits of which a starved peer knew when it said so
   TimePoint last_grant_{};        // last grant that no message carried
 };
 

@@ -18,7 +18,8 @@ bool CreditExchange::wanted_are_free(bool message_waits) {
   SendCredits& ours = link_.credits.ours;
   if (ours.free() < ours.wanted()) look();
   const bool free = ours.wanted_are_free();
-  // The last wake-up may have brought fewer credits than a notification needs.
+  // The last wake-up may have brought fewer credits than a notification needs: tells the peer again
+  // that this side is starved.
   if (ours.wanted() > 0 && !free && !message_waits) starve();
   return free;
 }

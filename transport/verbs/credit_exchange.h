@@ -6,36 +6,38 @@
 
 namespace slime::transport::verbs {
 
-// Tells the peer of grants, and takes the peer's grants: by messages, by the credit word, and by
-// frames of the side channel. Thread: the loop.
+// Sends grants to the peer and takes the peer's grants: in messages, in the credit word that the
+// other side writes, and in frames of the side channel. Thread: the loop.
 class CreditExchange {
  public:
   explicit CreditExchange(Link& link) : link_(link) {}
 
   // ---- credits that the peer gives
-  // Succeeds if more than `reserve` credits are free. `message_waits`: a message is queued, which
-  // will tell the peer that this side is starved.
+  // Returns OK if more than `reserve` credits are free, otherwise the error for the post. Tells the
+  // peer that this side is starved, unless `message_waits`: a message is queued and will tell the
+  // peer.
   Status need(std::uint64_t reserve, bool message_waits);
-  // Returns whether a refused post would pass now.
+  // Returns whether a post that was refused for lack of credits would succeed now.
   bool wanted_are_free(bool message_waits);
-  // Takes a grant: the peer has given `limit` credits since the beginning.
+  // Takes a grant. `limit`: all credits that the peer has given since the beginning.
   void take_grant(std::uint64_t limit);
-  // Takes the grant that the peer has written into this side's credit word. While this side waits
-  // for the peer's wake-up, ignores the word, so that at most one wake-up is in flight.
+  // Takes the grant that the peer has written into this side's credit word. Ignores the word while
+  // this side waits for a wake-up, so that at most one wake-up is in flight.
   void look();
-  // Tells the peer that this side is starved, if the peer does not know.
+  // Tells the peer that this side is starved, unless the peer has been told already.
   void starve();
-  // Gives credits back that were not used for a while; `next` becomes the time of the next look if
-  // that is earlier.
+  // Gives credits that were unused for a while back to the peer. Lowers `next` to the time of the
+  // next check, if that is earlier.
   void return_idle(TimePoint now, TimePoint& next);
 
   // ---- credits that the peer has
   void peer_starves(std::uint64_t limit);
   void peer_returns(std::uint64_t count);
-  // Sends a message without bytes: a hello, or grants for a starved peer. It takes the peer's
-  // control slot. Returns false if there is no room.
+  // Sends a message without bytes: a hello, or a wake-up with the grant for a starved peer. The
+  // message uses the control slot at the peer. Returns false if the send queue is full.
   bool send_control();
-  // Tells the peer of a grant that no message carried.
+  // Sends a grant by itself if one is due: as a wake-up to a starved peer, otherwise into the
+  // peer's credit word.
   void send_grant();
 
  private:

@@ -26,8 +26,8 @@ bool DataSender::worth_striping(std::span<const CopyBlock> copies) const {
   return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
 }
 
-// Of several idle queue pairs takes always the same one, which the device then has in its cache:
-// the last, which has the shortest ring.
+// Returns the data queue pair that has the least work; of several, the last one. That one has the
+// smallest ring, and the device finds it in its cache, because it is always the same.
 std::uint32_t DataSender::least_busy() const {
   std::uint32_t best = 0;
   std::size_t least = SIZE_MAX;
@@ -46,8 +46,8 @@ bool DataSender::add(OneSided& operation, bool striped) {
   if (striped) {
     for (Queue<Handle>& backlog : backlogs_) backlog.push_back(operation.self);
   } else {
-    // Notifications come in the order of their posts, as messages do: one queue pair carries them
-    // all. The first has room for many blocks.
+    // The first data queue pair carries all notifications, so that they arrive in the order of
+    // their posts. It also carries large batches, because its send queue is the deepest.
     const bool first = operation.has_imm || operation.batch.size() > limits::kSideDepth / 2;
     const std::uint32_t lane = first ? 0 : least_busy();
     if (now && post_single(operation, lane)) return true;
@@ -78,8 +78,8 @@ void DataSender::complete_empty() {
   for (const Handle handle : handles) link_.complete_one_sided(*link_.operations.find(handle), Status());
 }
 
-// Posts an operation of one block directly, which is the fastest way. Returns false if the
-// operation needs more than one work request, or has to wait for its turn.
+// Posts an operation of one block as one work request, which is the fastest way. Returns false, and
+// posts nothing, if the operation needs more work requests or has to wait for its turn.
 bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
   if (operation.batch.size() != 1 || operation.flush_read || !backlogs_[lane].empty()) return false;
   if (link_.queues.room(lane + 1, 1) == 0) return false;
@@ -95,7 +95,7 @@ bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
   return true;
 }
 
-// Posts one chain. Returns true if there may be more.
+// Posts one chain on the data queue pair `lane`. Returns true if another chain may follow at once.
 bool DataSender::post_chain(std::uint32_t lane) {
   const std::uint32_t most = link_.queues.room(lane + 1, limits::kChainRequests);
   if (most == 0) return false;
@@ -110,7 +110,8 @@ bool DataSender::post_chain(std::uint32_t lane) {
       OneSided* const operation = link_.operations.find(handle);
       if (operation == nullptr) return;
       operation->in_flight -= count;
-      operation->failure = lost;  // parts that the device took may still succeed, but not the whole
+      // parts that the device took may succeed, but the operation has failed
+      operation->failure = lost;
     });
     link_.break_fabric(lost);
   }
@@ -129,7 +130,8 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
       continue;
     }
     const std::uint32_t before = chain.count;
-    // A striped operation takes turns with the other data queue pairs.
+    // A striped operation adds two work requests at a time, so that the data queue pairs take
+    // turns.
     const std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
     bool more = true;
     while (chain.count < until && more) more = requests_.next(*operation, chain);
@@ -145,7 +147,7 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
       }
     }
     if (chain.count > before) operation->started = true;
-    if (more) return;  // the chain is full, or it is the turn of another data queue pair
+    if (more) return;  // the chain is full, or another data queue pair goes on with the operation
     operation->posted = true;
     backlog.pop_front();
     if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without bytes

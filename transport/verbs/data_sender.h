@@ -11,24 +11,27 @@
 
 namespace slime::transport::verbs {
 
-// Hands one-sided operations to the data queue pairs, each of which has a backlog. Thread: the
-// loop.
+// Posts one-sided operations on the data queue pairs. Each pair has a backlog of operations that
+// wait for room. Thread: the loop.
 class DataSender {
  public:
   explicit DataSender(Link& link);
 
-  // Takes an operation from link.operations. Returns true if it left at once, alone.
+  // Takes an operation of link.operations. `striped`: all data queue pairs share its blocks.
+  // Returns true if the operation was posted at once, by itself.
   bool add(OneSided& operation, bool striped);
   // Posts as much as the device takes.
   void run();
-  // Returns whether nothing is left to post or to complete.
+  // Returns whether no operation waits to be posted, and no empty batch waits to be completed.
   [[nodiscard]] bool idle() const;
-  // Completes the batches without bytes. Call outside of every post.
+  // Completes the batches that have no bytes. Do not call it inside of a post, because completions
+  // run callbacks.
   void complete_empty();
 
-  // Returns whether to spread a batch over all data queue pairs.
+  // Returns whether the batch is large enough to spread it over all data queue pairs.
   [[nodiscard]] bool worth_striping(std::span<const CopyBlock> copies) const;
-  // Returns whether a read of the batch's last byte has to flush the batch into memory.
+  // Returns whether a write of this batch must be followed by a read from its last region, which
+  // flushes the written bytes into memory.
   [[nodiscard]] bool wants_flush_read(std::span<const CopyBlock> copies) const;
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kUselessBytes = 4096;
 
-// Returns whether the event may change port or GID.
+// Returns whether the port or its GIDs may have changed when this event came.
 bool changes_port(ibv_event_type type) {
   constexpr std::array kEvents{IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,          IBV_EVENT_LID_CHANGE,
                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE};
@@ -187,7 +187,7 @@ Status DeviceState::reopen() {
   }
   relaxed_ordering_ = ((*opened)->optional_access & IBV_ACCESS_RELAXED_ORDERING) != 0;
   old_useless.reset();
-  // Parts of allocations use the registration of the whole.
+  // Registers whole allocations first: regions inside of an allocation share its registration.
   for (const bool shares : {false, true}) {
     for (const std::shared_ptr<RegionRecord>& record : records) {
       if (record->shares == shares) record->register_again(*this, *opened);
@@ -210,7 +210,8 @@ Result<DeviceRegion> VerbsDevice::register_memory(void* data, std::size_t bytes,
   SLIME_TRY(check_range(data, bytes));
   auto* const begin = static_cast<std::byte*>(data);
   if (kind == MemoryKind::kHost && rights == Rights::kLocal) {
-    // A key for peers is never shared: it would reach the whole allocation, and outlive the region.
+    // Only regions without a key for peers share the allocation's registration. A shared key would
+    // give peers the whole allocation, and would stay valid after the region was closed.
     if (state_->find_allocation(begin, bytes) != nullptr) {
       auto region = VerbsRegion::share(state_, begin, bytes);
       if (!region) return std::move(region).error();

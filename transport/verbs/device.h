@@ -19,22 +19,23 @@ namespace slime::transport::verbs {
 class Registration;
 struct RegionRecord;
 
-// A user of a device: resets endpoints for its regions, and gets its events. Thread: any.
+// A user of a device, such as a port: resets endpoints when a region is closed, and handles the
+// device's events. Thread: any.
 class RegionUsers {
  public:
   virtual ~RegionUsers() = default;
-  // Resets the endpoints that have posted operations on the region (null: every endpoint). Drops
-  // their uses once their queue pairs are destroyed, so that the operations move no more bytes.
-  // When the call returns on the users' loop, this is done; on other threads it is done later, on
-  // the loop.
+  // Resets the endpoints that have posted operations on the region of `uses` (null: all endpoints).
+  // The operations drop their uses once the queue pairs are destroyed, and then move no more bytes.
+  // If the call runs on the users' loop, this is done when it returns; otherwise the loop does it
+  // later.
   virtual void reset_users(const RegionUses* uses) = 0;
   [[nodiscard]] virtual std::shared_ptr<Loop> users_loop() const = 0;  // null: gone
-  // Called for an event of the device; `queue_pair` is the number of the queue pair that it
-  // concerns, or 0.
+  // Called for an event of the device. `queue_pair`: number of the queue pair that the event
+  // concerns; 0: none.
   virtual void on_device_event(ibv_event_type type, std::uint32_t queue_pair) = 0;
 };
 
-// State that a device shares with its regions and ports. Thread: any.
+// State of a device that its regions and ports share. Thread: any.
 class DeviceState {
  public:
   // `exporter` outlives it.
@@ -45,49 +46,52 @@ class DeviceState {
   ~DeviceState();
 
   const DmabufExporter& exporter;
-  // Returns the context for new objects. After the device was opened again, this is another
-  // context.
+  // Returns the context in which new objects are made: another one after the device was opened
+  // again.
   [[nodiscard]] std::shared_ptr<Context> context() const;
 
   // ---- for ports
-  // Adds a port. Its context is in use until remove_users().
+  // Adds a port as user. The current context counts as in use until the port calls remove_users().
   void add_users(const std::shared_ptr<RegionUsers>& users);
   void remove_users();
-  // Notes that the device failed for good: it makes no connections until found().
+  // Notes that the device, opened as `failed`, failed for good: it makes no connections until
+  // found().
   void lose(const Context& failed, const Status& reason);
-  // Opens the device again after it was lost, and registers its regions anew; does nothing if
-  // another port did. kUnavailable while ports use the lost context. Blocks: do not call it on a
-  // loop.
+  // Opens the device again after it was lost, and registers its regions again. Does nothing if
+  // another port has done so. Returns kUnavailable while ports still use the lost context. Blocks:
+  // do not call it on a loop.
   Status reopen();
-  // Notes that a port works on the context that reopen() made.
+  // Notes that a port works on the context that reopen() made: the device is no longer lost.
   void found();
-  // Takes an event of the device that a port has read: probes port and GIDs again if they may have
+  // Handles a device event that a port has read: queries port and GIDs again if they may have
   // changed, then tells every port.
   void tell_event(ibv_event_type type, std::uint32_t queue_pair);
-  // Returns OK, or why this device makes no connections: it is lost, or memory that peers may still
-  // reach was given back.
+  // Returns OK, or why this device makes no connections: it is lost, or the registration of a
+  // closed region could not be ended, so that peers may still reach the memory.
   [[nodiscard]] Status usable() const;
 
   // ---- for regions
   [[nodiscard]] std::vector<std::shared_ptr<RegionUsers>> users();
   void set_unusable(const Status& reason);
-  // Adds a region: reopen() registers it anew, until its record is closed. Returns false if
-  // `context` is not the newest: register with the newest first.
+  // Adds a region, which reopen() registers again until the record is closed. Returns false if
+  // `context` is not the newest context: the caller must first register with the newest.
   [[nodiscard]] bool add_region(const std::shared_ptr<RegionRecord>& record, const Context& context);
-  // Returns kResourceExhausted if the device has too many regions.
+  // Returns a new id for a region, or kResourceExhausted if the device has too many regions.
   Result<Handle> new_region_id();
   void drop_region_id(Handle id);
 
-  // Memory that allocate() made, by address, so that parts of it need no registration of their own.
+  // Notes memory that allocate() made, by its address. Regions inside of it can share its
+  // registration.
   void add_allocation(const std::byte* data, std::uint64_t bytes, std::shared_ptr<Registration> registration);
   void remove_allocation(const std::byte* data);
-  // Returns the registration of the allocation that holds the whole range; null if there is none.
+  // Returns the registration of the allocation that contains the whole range; null if none does.
   std::shared_ptr<Registration> find_allocation(const std::byte* data, std::uint64_t bytes) const;
-  // Returns a key of this device that gives access to nothing, for regions that peers may not use.
+  // Returns an rkey that gives access to no region. Regions that peers may not use publish this
+  // key.
   Result<std::uint32_t> useless_key();
 
-  // Returns whether registrations ask for relaxed ordering. If a driver refuses it once, it is not
-  // asked again.
+  // Returns whether registrations ask for relaxed ordering: false after the driver has refused it
+  // once.
   [[nodiscard]] bool relaxed_ordering() const { return relaxed_ordering_.load(std::memory_order_relaxed); }
   void no_relaxed_ordering();
 
@@ -98,12 +102,12 @@ class DeviceState {
   };
 
   std::atomic<bool> relaxed_ordering_;
-  Mutex reopen_mutex_;  // one reopen() at a time; locked before mutex_
+  Mutex reopen_mutex_;  // held during reopen(), so that only one runs; locked before mutex_
   mutable Mutex mutex_;
   std::shared_ptr<Context> context_ SLIME_GUARDED_BY(mutex_);
   int users_in_place_ SLIME_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<RegionRecord>> records_ SLIME_GUARDED_BY(mutex_);
-  // number of records when closed ones were last dropped
+  // size of records_ after closed records were last removed
   std::size_t records_checked_ SLIME_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<RegionUsers>> users_ SLIME_GUARDED_BY(mutex_);
   SlotMap<None> region_ids_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
@@ -114,11 +118,11 @@ class DeviceState {
   Status lost_ SLIME_GUARDED_BY(mutex_);
 };
 
-// Opens a port of the device on a loop (verbs/lasting_port.cc).
+// Opens a port of the device on `loop`; defined in verbs/lasting_port.cc.
 Result<std::unique_ptr<Port>> open_verbs_port(std::shared_ptr<DeviceState> device, Loop& loop,
                                               PortOptions options);
 
-// The device of the verbs provider: one adapter and one port of it.
+// The device of the verbs provider: one port of one adapter.
 class VerbsDevice final : public Device {
  public:
   explicit VerbsDevice(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}

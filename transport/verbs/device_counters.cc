@@ -10,7 +10,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// The lifespan of a counter's value, which is a setting and not a counter.
+// Name of a file among the kernel's counters that holds a setting: how long a value is cached.
 constexpr std::string_view kLifespan = "lifespan";
 
 bool always_shown(std::string_view name) {

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Address headers name a GID by one byte.
+// Most GIDs that can be used: an address handle has one byte for the index of a GID.
 constexpr int kMaxGids = 256;
 
 int first_number(const fs::path& path, int otherwise) {
@@ -47,7 +47,7 @@ GidInfo describe_gid(int index, const ibv_gid_entry& entry) {
   out.type = static_cast<ibv_gid_type>(entry.gid_type);
   out.interface_index = entry.ndev_ifindex;
   char name[IF_NAMESIZE] = {};
-  // In another network namespace the interface has no name here.
+  // An interface in another network namespace has no name here.
   if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr) {
     out.interface_name = name;
     out.interface_up = !is_down(out.interface_name);
@@ -66,8 +66,8 @@ fs::path sysfs_folder(const ibv_device& device, const std::string& name) {
   return told.empty() ? fs::path("/sys/class/infiniband") / name : fs::path(told);
 }
 
-// Opens the device's file, because libibverbs tries several ways to open a device and leaves only
-// the error of the last.
+// Returns whether the device could not be opened for lack of rights. Opens the device's file
+// itself, because libibverbs tries several ways and reports only the error of the last one.
 bool lacks_rights(const ibv_device& device, int error) {
   if (error == EACCES || error == EPERM) return true;
   const std::string file(device.dev_name, strnlen(device.dev_name, sizeof device.dev_name));
@@ -187,7 +187,7 @@ double port_gigabits(const ibv_port_attr& port) {
     int code;
     double value;
   };
-  // Widths and speeds as the InfiniBand specification codes them.
+  // Codes of link widths and speeds in the InfiniBand specification.
   constexpr std::array kLanes{Coded{1, 1}, Coded{2, 4}, Coded{4, 8}, Coded{8, 12}, Coded{16, 2}};
   constexpr std::array kGigabitsOfLane{Coded{1, 2.5}, Coded{2, 5},     Coded{4, 10},
                                        Coded{8, 10},  Coded{16, 14},   Coded{32, 25},
@@ -270,7 +270,7 @@ Result<std::vector<DeviceInfo>> list_devices(const Functions& functions) {
   errno = 0;
   ibv_device** const list = functions.get_device_list(&count);
   if (list == nullptr) {
-    // The kernel has no RDMA at all, or the call failed.
+    // For these errno values the kernel has no RDMA support; for any other value the call failed.
     return errno == ENOSYS || errno == ENOENT || errno == 0 ? no_device()
                                                             : call_error("cannot list RDMA devices", errno);
   }

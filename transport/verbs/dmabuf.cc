@@ -21,8 +21,8 @@ Status cuda_error(const CudaFunctions& cuda, std::string_view call, int error, C
   return Status(code, str(call, ": ", name, " (", error, ")"));
 }
 
-// Makes the device's context current while this object lives: the calling thread may have none, or
-// the context of another device.
+// Makes the CUDA context of a device current while this object lives, because the calling thread
+// may have no context, or that of another device.
 class CurrentDevice {
  public:
   static Result<CurrentDevice> enter(const CudaFunctions& cuda, int device) {
@@ -119,7 +119,8 @@ Result<Dmabuf> export_cuda_range(const CudaFunctions& cuda, const std::byte* dat
         str("a region of ", bytes, " bytes is not inside one CUDA allocation: ", size - (begin - base),
             " bytes of it are left at this address. Allocators that join pieces, such as PyTorch's "
             "expandable_segments, make ranges that must be registered piece by piece"));
-  // Exports whole pages; allocations consist of whole pages, whatever length they report.
+  // Exports whole pages. CUDA allocations consist of whole pages, even if they report another
+  // length.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const std::uintptr_t first = begin & ~(page - 1);
   const std::uintptr_t last = (begin + bytes + page - 1) & ~(page - 1);

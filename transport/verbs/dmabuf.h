@@ -8,13 +8,13 @@
 
 namespace slime::transport::verbs {
 
-// Device memory as a dma-buf, which an adapter can register by its descriptor.
+// A range of device memory as a dma-buf. An adapter can register it by the dma-buf's descriptor.
 struct Dmabuf {
   UniqueFd fd;
-  std::uint64_t offset = 0;  // of the range's first byte within the dma-buf
+  std::uint64_t offset = 0;  // of the range's first byte within the dma-buf, in bytes
 };
 
-// Turns a range of device memory into a dma-buf. Thread: any.
+// Exports ranges of device memory as dma-bufs. Thread: any.
 class DmabufExporter {
  public:
   virtual ~DmabufExporter() = default;
@@ -23,12 +23,12 @@ class DmabufExporter {
   virtual Result<Dmabuf> export_range(const std::byte* data, std::size_t bytes) const = 0;
 };
 
-// Returns the exporter of CUDA, which loads libcuda.so.1 at its first use. kUnimplemented also if
-// the GPU's driver cannot export.
+// Returns the exporter for CUDA memory, which loads libcuda.so.1 at the first export. Its exports
+// return kUnimplemented also if the GPU's driver cannot export.
 const DmabufExporter& cuda_dmabuf_exporter();
 
-// Functions of libcuda that the exporter calls, by their names there. They return a CUresult: 0 for
-// success.
+// The functions of libcuda that the exporter calls, by their names in libcuda. Each returns a
+// CUresult: 0 for success.
 struct CudaFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*get_error_name)(int error, const char** out) = nullptr;

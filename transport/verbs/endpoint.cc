@@ -34,7 +34,8 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts)
 
 VerbsEndpoint::~VerbsEndpoint() {
   SLIME_CHECK(link_.loop->in_loop());
-  inbox_.drop_receiver();  // the receiver may be gone: only operations learn of what follows
+  // the receiver may be destroyed already, so it is not called from here on
+  inbox_.drop_receiver();
   link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (link_.life.broken()) {
     if (link_.operations.at_device()) link_.pairs->leave_now();
@@ -55,7 +56,7 @@ std::string VerbsEndpoint::describe() const {
 }
 
 std::uint64_t VerbsEndpoint::credits() const {
-  // A look changes only what this side knows, so it may be const.
+  // look() only updates what this side knows of its credits, so a const function may call it.
   if (link_.life.takes_posts()) const_cast<VerbsEndpoint*>(this)->credits_.look();
   return link_.gate.messages(in_flight());
 }
@@ -83,8 +84,8 @@ Status VerbsEndpoint::send(std::span<const Bytes> parts, Operation& operation, S
   return {};
 }
 
-// Checks a batch and records it, or refuses it. The caller completes the record and hands it to
-// enqueue().
+// Checks a batch and adds it to the posted operations as `record`, or returns why not. The caller
+// fills in the rest of the record and passes it to enqueue().
 Status VerbsEndpoint::admit(Kind kind, std::span<const CopyBlock> copies, bool notifies, Operation& operation,
                             OneSided*& record) {
   SLIME_TRY(refusal());
@@ -125,8 +126,8 @@ Status VerbsEndpoint::write(std::span<const CopyBlock> copies, Operation& operat
   SLIME_TRY(admit(Kind::kWrite, copies, false, operation, record));
   ++link_.counters.writes;
   record->flush_read = data_.wants_flush_read(copies);
-  // A batch with a read that flushes it goes through one queue pair, which keeps the read behind
-  // the data.
+  // A batch with a flushing read is not striped, because one queue pair keeps the read behind the
+  // data.
   enqueue(*record, !record->flush_read && data_.worth_striping(copies));
   return {};
 }
@@ -200,12 +201,13 @@ bool VerbsEndpoint::on_sent(const WorkId& id, const ibv_wc& completion) {
 }
 
 void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot) {
-  // Scheduled last: a caller may be waiting for operations that the receiver posted.
+  // Schedules the turn after the receiver has run: it may have posted operations for which a caller
+  // waits.
   if (arrivals_.take(queue_pair, completion, slot)) schedule_after_completion();
 }
 
-// Schedules a turn: at once if a caller may wait for its work (posts, grants, the end), else after
-// the next polls.
+// Schedules a turn: at once if it has work for which a caller may wait (posts, grants, the end),
+// otherwise after the next polls.
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
   const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
@@ -217,14 +219,14 @@ void VerbsEndpoint::schedule_after_completion() {
     schedule();
 }
 
-// Called by the port, never inside a callback.
+// Runs one turn of the endpoint. The port calls it, never inside of a callback.
 void VerbsEndpoint::run() {
   link_.scheduled = false;
   if (link_.life.broken()) {
     link_.side.reset();  // closing the side channel tells the peer at once
     if (!link_.pairs->gone()) return link_.pairs->check();
     end();
-    return schedule();  // on_closed comes in a turn of its own
+    return schedule();  // a turn of its own calls on_closed()
   }
   inbox_.deliver_kept();
   if (link_.life.ended()) return tell_closed();
@@ -237,12 +239,12 @@ void VerbsEndpoint::flush() {
   link_.in_burst = true;
   link_.prompt = false;
   if (opening.got_hello) {
-    // A caller may wait for the messages, and for nothing else here. So messages leave first, while
-    // the peer has credits without those that the messages could bring.
+    // Messages leave first, because a caller may wait for them. If the peer has few credits left,
+    // they leave further below, after the freed slots were posted, and bring it new credits.
     if (!link_.credits.peer_starved() && !link_.credits.given.low()) messages_.run();
     data_.run();
   }
-  // Freed slots are posted before they are promised.
+  // Posts freed slots before the peer is granted credits for them.
   if (link_.working() && link_.port->post_receives()) link_.credits.given.top_up();
   if (link_.working() && opening.hello_due && opening.connected)
     link_.opening.hello_due = !credits_.send_control();

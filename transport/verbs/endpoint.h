@@ -17,17 +17,16 @@
 
 namespace slime::transport::verbs {
 
-// One connected pair: a message queue pair, data queue pairs, and the handshake's TCP connection as
-// a side channel. Thread: the loop.
+// One side of a connection: a message queue pair, data queue pairs, and the handshake's TCP
+// connection as a side channel. Thread: the loop.
 //
-// The first post after an arrival hands its work to the device at once. Other posts only queue;
-// run(), which the port calls once for each burst of completions or posts, hands chains to the
-// device. No callback runs inside a post.
+// The first post after an arrival goes to the device at once. Later posts are only queued: run(),
+// which the port calls once for each burst of completions or posts, hands them to the device in
+// chains. No callback runs inside of a post.
 //
-// This class takes posts, gives its parts their turns, and ends the pair. The parts, over the Link
-// that they share: MessageSender and DataSender hand work to the device, WorkCompletions and
-// Arrivals handle completions, CreditExchange and SideTalk talk to the peer, SilenceWatch finds a
-// silent peer.
+// This class takes posts, runs its parts in each turn, and ends the connection. The parts share the
+// Link: MessageSender and DataSender hand work to the device, WorkCompletions and Arrivals handle
+// completions, CreditExchange and SideTalk talk to the peer, SilenceWatch finds a silent peer.
 class VerbsEndpoint final : public Endpoint, public CreditOwner {
  public:
   explicit VerbsEndpoint(EndpointParts parts);
@@ -62,30 +61,31 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
   void run();
   void schedule() { link_.schedule(); }
   void on_slot_free() noexcept override { link_.schedule_housekeeping(); }
-  // Returns false for a completion that matches nothing in flight.
+  // Handles the completion of a work request. Returns false if no work request in flight has this
+  // id.
   bool on_sent(const WorkId& id, const ibv_wc& completion);
   void on_received(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveSlot& slot);
-  // Resets the endpoint if operations use the region; null: in any case. `now`: their uses have
-  // ended when it returns.
+  // Resets the endpoint if its operations use the region of `uses`; null: in any case. `now`: the
+  // uses have ended when this function returns.
   void reset_if_using(const RegionUses* uses, bool now);
 
-  // Returns whether the peer's hello has come: both sides' queue pairs carry messages. Also for
-  // tests.
+  // Returns whether the peer's hello has come, which shows that the queue pairs of both sides carry
+  // messages. Also for tests.
   [[nodiscard]] bool reached() const { return link_.opening.got_hello; }
 
   // ---- for its queue pairs
   void on_connected(const Status& outcome);
   void on_pairs_failed() { link_.queues.mark_ends(); }
-  // Returns whether the device has no work of this endpoint. Also for tests.
+  // Returns whether no work request of this endpoint is at the device. Also for tests.
   [[nodiscard]] bool drained() const { return link_.queues.in_flight() == 0; }
-  // Releases the queue pairs. Returns how many work requests they still have, and adds their send
-  // buffers to `buffers`.
+  // Releases the queue pairs. Returns the number of work requests that are still in flight, and
+  // appends their send buffers to `buffers`.
   std::uint32_t leave_pairs(std::vector<std::uint32_t>& buffers) { return link_.queues.leave(buffers); }
   void on_pairs_gone();
 
  private:
   // ---- posting
-  // Returns OK, or why no post is taken.
+  // Returns OK if the endpoint takes posts now, else the error for the caller of the post.
   Status refusal() {
     SLIME_CHECK(link_.loop->in_loop());
     return link_.gate.refusal(in_flight());

@@ -1,4 +1,4 @@
-// How an endpoint opens, closes, breaks and ends, and what it does at points in time.
+// How an endpoint opens, closes, breaks and ends, and what its timer does.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void VerbsEndpoint::on_connected(const Status& outcome) {
   if (!link_.working()) return;
   if (!outcome.ok()) return link_.break_fabric(link_.path.lost(outcome));
   link_.opening.connected = true;
-  // The peer may send from here on, so the promised slots must be posted.
+  // The peer may send from here on, so the slots for its credits must be posted.
   link_.port->post_receives();
   link_.say(SideFrameType::kReady);
   schedule();
@@ -31,7 +31,7 @@ void VerbsEndpoint::reset(Status reason) {
   link_.break_now(std::move(reason));
 }
 
-// Does so also on a broken endpoint: the device still has work that was not flushed.
+// Resets the queue pairs of a broken endpoint, too: the device may still have its work requests.
 void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
   if (link_.life.ended() || (uses != nullptr && !link_.operations.use(uses))) return;
   link_.break_now(
@@ -44,11 +44,13 @@ void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
     link_.pairs->hurry();
 }
 
-// The device does nothing more for this endpoint, and touches no memory of its operations.
+// Called once the queue pairs are destroyed: the device does nothing more for this endpoint, and
+// touches no memory of its operations.
 void VerbsEndpoint::on_pairs_gone() {
-  // The owner of a region may free it before the operations complete.
+  // Drops the uses of regions now, because a region's owner may free it before the operations
+  // complete.
   link_.operations.let_go();
-  schedule();  // the operations complete, because there is nothing left to wait for
+  schedule();  // the next turn completes the operations, which have nothing left to wait for
 }
 
 void VerbsEndpoint::finish_close(Status leftover) {
@@ -59,7 +61,8 @@ void VerbsEndpoint::finish_close(Status leftover) {
   link_.break_now(Status(Code::kCancelled, "closed"));
 }
 
-// Goes on with a close once the peer's device has acknowledged all posted work.
+// Finishes a close once no operation is in flight and the peer's device has acknowledged all posted
+// work requests.
 void VerbsEndpoint::advance_close() {
   if (!link_.life.closing() || in_flight() > 0) return;
   const QueuePair& pair = link_.queues.pair(0);
@@ -73,7 +76,7 @@ void VerbsEndpoint::end() {
   link_.side.reset();
   link_.timer.cancel();
   const Status& leftover = link_.life.leftover();
-  SLIME_CHECK(!leftover.ok());  // operations that did not happen must not look successful
+  SLIME_CHECK(!leftover.ok());  // operations that did not happen must not end with OK
   complete_sent();
   messages_.end();
   std::vector<Handle> handles;
@@ -119,8 +122,8 @@ void VerbsEndpoint::on_timer(TimePoint now, Nanos pause) {
   schedule();
 }
 
-// Ends one-sided operations that are overdue. Returns false if the device knew of one: then the
-// link broke, because only a reset gives its memory back.
+// Ends the one-sided operations that are past their time bounds. Returns false if the link is
+// broken afterwards: if the device has part of an operation, only a reset gives its memory back.
 bool VerbsEndpoint::expire(TimePoint now, TimePoint& next) {
   const StallWatch::Late late =
       link_.stalls.look(link_.operations.records(), now, next, [&](OneSided& operation) {

@@ -11,7 +11,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// One kind of failure, with its cause and what to check. Numbers and names are those of enum
+// One verbs status, with its cause and what to check. Numbers and names are those of enum
 // ibv_wc_status.
 struct Recipe {
   ibv_wc_status status;

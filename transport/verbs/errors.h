@@ -10,11 +10,11 @@ namespace slime::transport::verbs {
 
 // The cause of an error completion.
 enum class Blame {
-  kVictim,  // flushed, because the queue pair had failed before: look for the first error
-  kLocal,   // a bug of this side, or memory of this side that is gone
-  kRemote,  // the peer refused: key, rights, bounds, or a region that is gone
+  kVictim,  // flushed, because the queue pair had failed before: the first error has the cause
+  kLocal,   // this side: a bug, or memory that is no longer registered
+  kRemote,  // the peer's device refused: key, rights, bounds, or a closed region
   kPath,    // no proper answer: dead peer, wrong GID, MTU, partition, cable
-  kPeer,    // the peer answered, but had no receive posted, or a fault of its adapter
+  kPeer,    // the peer's device answered, but had no receive posted, or has a fault
   kDevice,  // our adapter or driver
 };
 Blame blame_for(ibv_wc_status status);
@@ -28,14 +28,13 @@ struct FailedWork {
   std::string_view peer;       // its name
   std::string path;            // device, port, both GIDs, MTU, SL, traffic class, timeout, retries
 };
-// Returns the status that the operation ends with. The code follows the cause: kRemote:
-// kPermissionDenied; kPath, kPeer, kVictim: kUnavailable; kLocal, kDevice: kInternal. The text has
-// the operation, the peer, the verbs status by name and number, vendor_err, the path, the probable
-// cause and what to check.
+// Returns the status with which the failed operation ends. Its code follows the Blame: kRemote
+// gives kPermissionDenied; kPath, kPeer and kVictim give kUnavailable; kLocal and kDevice give
+// kInternal. The text has the operation, the peer, name and number of the verbs status, vendor_err,
+// the path, the probable cause and what to check.
 Status completion_error(const Functions& functions, const ibv_wc& completion, const FailedWork& work);
-// Returns the error of a call that returned `error` (an errno value). If `pins_memory`, ENOMEM
-// becomes kResourceExhausted with the advice on `ulimit -l`; all else goes by errno. `what` names
-// the call and its size.
+// Returns the error of a call that failed with `error`, an errno value. `what` names the call and
+// its size. `pins_memory`: ENOMEM becomes kResourceExhausted with advice on `ulimit -l`.
 Status call_error(std::string_view what, int error, bool pins_memory = false);
 // "device fatal", "port error", ...
 std::string_view event_name(ibv_event_type type);

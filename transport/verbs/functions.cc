@@ -14,31 +14,32 @@
 namespace slime::transport::verbs {
 namespace {
 
-// Functions that verbs.h defines inline, or as a macro around a function of another signature:
-// their bodies name symbols of libibverbs, so this file has its own, and no object of Slime refers
-// to the library.
+// verbs.h defines some functions inline, or as macros, whose bodies need symbols of libibverbs.
+// This file has its own versions of them, so that no object of Slime needs a symbol of the library.
 
 using CompatQueryPort = int (*)(ibv_context*, std::uint8_t, _compat_ibv_port_attr*);
 using QueryGidEx = int (*)(ibv_context*, std::uint32_t, std::uint32_t, ibv_gid_entry*, std::uint32_t,
                            std::size_t);
 
-// Held while the library is loaded or holds one of its locks: a child of fork() that inherited such
-// a lock would wait for ever. The library locks its list of devices, and the list of pages that it
-// hides from fork().
+// Returns the mutex that is held while the library is loaded, and while it holds a lock of its own:
+// a child of fork() that inherited a locked lock would wait for ever. The library locks its list of
+// devices, and the list of pages that it hides from fork().
 ForkMutex& library_mutex() {
   static ForkMutex& mutex = *new ForkMutex;
   return mutex;
 }
-// A fork() that runs while a thread makes the mutex would not hold it.
+// Makes the mutex before main(): a fork() would not hold a mutex that a thread makes at that
+// moment.
 [[maybe_unused]] const ForkMutex& library_mutex_made_early = library_mutex();
 
-// Written while the table is made, before load_functions() returns it.
+// The library's functions that Guarded calls. Written before load_functions() returns the table.
 Functions unguarded;
 CompatQueryPort compat_query_port = nullptr;
 QueryGidEx query_gid_ex = nullptr;
 ibv_fork_status (*is_fork_initialized)() = nullptr;  // null before rdma-core 35
 
-// Drivers newer than the first ABI put a verbs_context around the ibv_context; `sz` is its size.
+// Returns the verbs_context that surrounds the ibv_context; null for drivers of the first ABI,
+// which have none. Its member `sz` is the size that the driver knows.
 verbs_context* extended(ibv_context* context) {
   if (context->abi_compat != __VERBS_ABI_IS_EXTENDED) return nullptr;
   return reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) -
@@ -65,13 +66,14 @@ void guard(Functions& out) {
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* out) {
   *out = {};
   verbs_context* const more = extended(context);
-  // Fields count from the end of the struct, so that old fields keep their place when new fields
-  // are put in front.
+  // Members are found from the end of the struct, because new members are added at its front. So
+  // the struct has query_port if it is large enough.
   if (more != nullptr && more->sz >= sizeof(verbs_context) - offsetof(verbs_context, query_port) &&
       more->query_port != nullptr) {
     return more->query_port(context, port, out, sizeof *out);
   }
-  // The older call fills the older, shorter struct, which is how this one begins.
+  // The older call fills an older, shorter struct, whose members are the first ones of
+  // ibv_port_attr.
   return compat_query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(out));
 }
 
@@ -102,7 +104,7 @@ class Loader {
  public:
   explicit Loader(void* library) : library_(library) {}
 
-  // dlsym() returns the default version of a symbol, which is the newest.
+  // Sets `out` to the function, or to null. dlsym() returns a symbol's default version, the newest.
   template <class Function>
   void optional(const char* name, Function& out) {
     out = reinterpret_cast<Function>(dlsym(library_, name));
@@ -159,9 +161,8 @@ void find_functions(Loader& loader, Functions& out) {
   out.post_send = &post_send;
 }
 
-// `error`: the return value of ibv_fork_init(). If that call failed, a child of fork() that touches
-// a page of registered memory could leave the parent with another page than the one the adapter
-// writes to.
+// Warns if ibv_fork_init() returned `error`: a child of fork() that touches a page of registered
+// memory could then leave the parent with another page than the one the adapter writes to.
 void warn_of_forks(int error) {
   if (error == 0) return;
   if (error == EINVAL) {
@@ -180,7 +181,7 @@ struct Loaded {
 };
 
 Result<Functions> find(const char* library_name) {
-  // Never unloaded: drivers of the library start threads and exit handlers of their own.
+  // The library is never unloaded, because its drivers start threads and exit handlers.
   void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
@@ -198,8 +199,9 @@ Result<Functions> find(const char* library_name) {
   return functions;
 }
 
-// Since Linux 5.12 fork() copies registered pages. On older kernels, and if the user asks for it,
-// the library hides the pages from fork(), and keeps a list of them under a lock.
+// Returns whether the library hides registered pages from fork(): on kernels before 5.12, where
+// fork() does not copy these pages, and if the user asks for it. The library keeps the hidden pages
+// in a list under a lock.
 bool hides_pages_from_fork() {
   for (const char* const name : {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE"}) {
     if (std::getenv(name) != nullptr) return true;
@@ -214,7 +216,8 @@ const Loaded* load() {
   guard<&Functions::get_device_list>(functions);
   if (!hides_pages_from_fork()) return out;
   out->fork_error = functions.fork_init();
-  // Registrations, and the buffers that drivers make for queues.
+  // These calls register memory, or make drivers register buffers for queues. Both lock the list of
+  // hidden pages.
   guard<&Functions::reg_mr>(functions);
   guard<&Functions::reg_mr_iova2>(functions);
   guard<&Functions::dereg_mr>(functions);

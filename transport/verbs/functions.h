@@ -23,7 +23,7 @@ struct Functions {
   int (*close_device)(ibv_context* context) = nullptr;
   int (*query_device)(ibv_context* context, ibv_device_attr* out) = nullptr;
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* out) = nullptr;
-  // ibv_query_gid_ex without flags: ENODATA for an empty entry.
+  // ibv_query_gid_ex without flags. Returns ENODATA for an empty entry of the GID table.
   int (*query_gid)(ibv_context* context, std::uint32_t port, std::uint32_t index,
                    ibv_gid_entry* out) = nullptr;
   int (*get_async_event)(ibv_context* context, ibv_async_event* out) = nullptr;
@@ -32,8 +32,8 @@ struct Functions {
   ibv_pd* (*alloc_pd)(ibv_context* context) = nullptr;
   int (*dealloc_pd)(ibv_pd* pd) = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t bytes, int access) = nullptr;
-  // ibv_reg_mr_iova2: takes optional access flags (relaxed ordering). Null where the library has
-  // none.
+  // ibv_reg_mr_iova2, which accepts optional access flags (relaxed ordering). Null if the library
+  // does not have this function.
   ibv_mr* (*reg_mr_iova2)(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                           unsigned access) = nullptr;
   // Null where the library has none.

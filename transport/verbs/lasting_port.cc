@@ -11,13 +11,14 @@
 namespace slime::transport::verbs {
 namespace {
 
-// Ends the port's state on another thread, because an adapter needs time to give back its objects.
+// Destroys the port's state on another thread, because an adapter needs time to give back its
+// objects.
 void end_off_loop(std::shared_ptr<PortState> state) {
   Task end = [state = std::move(state)]() mutable { state.reset(); };
   if (!try_reap(end)) end();
 }
 
-// Holds the state of a port, and makes a new one after its device was lost. Thread: the loop.
+// Holds the state of a port, and makes a new state after the device was lost. Thread: the loop.
 class Lasting final : public std::enable_shared_from_this<Lasting> {
  public:
   Lasting(std::shared_ptr<DeviceState> device, std::shared_ptr<Loop> loop, const PortOptions& options)
@@ -34,7 +35,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
   void close() {
     loop_->cancel_timer(timer_);
     std::optional<Made> made;
-    std::shared_ptr<Loop> loop;  // perhaps the last reference: dropped after the lock
+    std::shared_ptr<Loop> loop;  // may be the last reference to the loop: dropped after the lock
     {
       const MutexLock lock(mutex_);
       made = std::exchange(made_, std::nullopt);
@@ -70,7 +71,8 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
     });
   }
 
-  // Ends the lost state once its endpoints are gone, then opens the device on another thread.
+  // Destroys the lost state and opens the device on another thread. While the lost state has
+  // endpoints, tries again later.
   void attempt() {
     if (state_ != nullptr) {
       if (!state_->idle()) return arm();
@@ -83,7 +85,7 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
     if (!try_reap(work)) work();
   }
 
-  // Opens the device and makes the port's state. Thread: another one.
+  // Opens the device again and makes a new state for the port. Thread: not the loop.
   void reopen(const std::shared_ptr<Loop>& loop) {
     const Status opened = device_->reopen();
     Made made = opened.ok() ? PortState::make(device_, loop, options_) : Made(opened);
@@ -112,8 +114,9 @@ class Lasting final : public std::enable_shared_from_this<Lasting> {
 
   const std::shared_ptr<DeviceState> device_;
   const PortOptions options_;
-  Mutex mutex_;                 // also held by the loop to change loop_, and by other threads to read it
-  std::shared_ptr<Loop> loop_;  // null once closed
+  // held by the loop when it changes loop_, and by other threads when they read loop_
+  Mutex mutex_;
+  std::shared_ptr<Loop> loop_;                         // null once closed
   std::optional<Made> made_ SLIME_GUARDED_BY(mutex_);  // set by reopen() on the other thread
   std::shared_ptr<PortState> state_;                   // null while the device is being opened
   PortCounters gone_;                                  // of earlier states

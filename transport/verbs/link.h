@@ -20,7 +20,7 @@
 
 namespace slime::transport::verbs {
 
-// The pieces of which an endpoint is made once both sides have sent their parameters.
+// The parts from which an endpoint is made, after both sides have sent their parameters.
 struct EndpointParts {
   std::shared_ptr<PortState> port;
   Handle place;
@@ -37,18 +37,19 @@ struct EndpointParts {
 // How far the opening of the connection has come. Nothing is posted before the peer's hello.
 struct Opening {
   bool connected = false;  // our queue pairs are connected
-  bool hello_due = false;  // the peer said READY, and our hello has not left
+  bool hello_due = false;  // the peer said READY, and this side has not sent its hello yet
   bool got_ready = false;
   bool got_hello = false;  // both sides' queue pairs carry messages
-  bool unreached = false;  // one side found that the device carries nothing
-  TimePoint by = kNever;   // time by which the hello must have come
+  bool unreached = false;  // one side found that the RDMA path carries nothing
+  TimePoint by = kNever;   // time by which the peer's hello must have come
 };
 
-// State that the parts of one endpoint share: port, queues, life, credits, operations, and the turn
-// in the port. Each part changes only what its own work changes. Thread: the loop.
+// State that the parts of one endpoint share: port, queues, life, credits, operations, and whether
+// a turn is scheduled. Each part changes only what its own work concerns. Thread: the loop.
 class Link {
  public:
-  // `endpoint`: the port runs it. Takes all members of `parts` except `routes` and `side`.
+  // `endpoint`: the endpoint that the port runs in a turn. Moves all members out of `parts`, except
+  // `routes` and `side`.
   Link(VerbsEndpoint& endpoint, EndpointParts& parts);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -64,26 +65,26 @@ class Link {
 
   EndpointLife life{EndpointLife::State::kConnecting};
   EndpointTimer timer;
-  StallWatch stalls;  // progress: the work requests of a one-sided operation that succeeded
+  StallWatch stalls;  // counts each successful work request of a one-sided operation as progress
   CreditBook credits;
   PostGate gate;
   OneSidedTable operations;
   SendQueues queues;
-  std::shared_ptr<PairGroup> pairs;   // queue pairs from their connection to their end
+  std::shared_ptr<PairGroup> pairs;   // the queue pairs, from connecting to destroying them
   std::unique_ptr<SideChannel> side;  // null once the endpoint broke
   Opening opening;
   std::uint64_t notifications_sent = 0;
 
   bool in_burst = false;  // the endpoint posts queued work anyhow
   bool scheduled = false;
-  // The next post leaves at once: the first after an arrival, for which a caller may be waiting.
-  // Later posts share doorbells in the next turn.
+  // True after an arrival: the next post goes to the device at once, because a caller may be
+  // waiting for it. Later posts share doorbells in the next turn.
   bool prompt = false;
 
   [[nodiscard]] bool working() const { return life.working(); }
 
-  // Make the port run the endpoint in a later turn: soon, or when the port has nothing urgent to
-  // do.
+  // schedule() makes the port run the endpoint soon, in a later turn. schedule_housekeeping() makes
+  // the port run it when nothing urgent is left to do.
   void schedule() {
     if (in_burst) return;
     port->hurry();
@@ -93,25 +94,26 @@ class Link {
     if (!in_burst && !std::exchange(scheduled, true)) port->schedule(endpoint_);
   }
 
-  // Stops all traffic at once. The operations complete in a later turn, when the device has given
-  // back all its work.
+  // Stops all traffic at once. A later turn completes the operations, after the device has given
+  // back all work requests.
   void break_now(Status reason);
   // Breaks the link because the device, or a timeout, shows that the path failed. If the path has
-  // not carried bytes in both directions yet, tells the peer so: both sides may then use another
+  // not yet carried bytes in both directions, tells the peer so: then both sides may use another
   // provider.
   void break_fabric(Status reason);
   // Breaks the link because the peer broke the protocol.
   void corrupt(std::string_view what);
 
-  // Sends a frame on the side channel, if the endpoint works.
+  // Sends a frame on the side channel. Call only while the endpoint works.
   void say(SideFrameType type, std::uint64_t a = 0, std::uint64_t b = 0) { side->send(type, a, b); }
   // Posts a work request on the message queue pair. Returns false if there is no room, or if the
   // link broke.
   bool post_message(ibv_send_wr& request, bool signaled);
-  // Posts an empty request, whose completion covers all messages that were posted without one.
+  // Posts an empty RDMA write with a completion. It also completes the messages that were posted
+  // before without a completion of their own.
   void post_nothing();
 
-  // Notes a post, and returns when the operation must be over.
+  // Notes the time of the post, arms the timer, and returns the deadline of the operation.
   TimePoint take_deadline(const Operation& operation);
   TimeBounds take_bounds(const Operation& operation);
 
@@ -124,7 +126,8 @@ class Link {
   }
 
  private:
-  // Returns whether a message has come, and one of ours was acknowledged.
+  // Returns whether the path has carried bytes in both directions: the peer's hello came, and a
+  // work request of this side succeeded.
   [[nodiscard]] bool carried() const;
 
   VerbsEndpoint& endpoint_;
