@@ -73,8 +73,8 @@ void MessageSender::run() {
     if (!posted.ok()) link_.break_fabric(link_.path.unavailable(posted));
     for (std::uint32_t i = 0; i < chain.count; ++i) {
       const Chain::Sender& sender = chain.senders[i];
-      // An inline message is with the device already; a refused message never comes back from the
-      // device.
+      // Frees the buffer now if the message was sent inline, because the device has copied it, or
+      // if the device refused the message, because no completion will free its buffer.
       if (i >= accepted || chain.owners[i].buffer == QueuePair::Owner::kNone)
         link_.port->give_buffer(sender.buffer);
       sent_.push_back({sender.operation, i < accepted});
@@ -93,8 +93,8 @@ void MessageSender::add_to(Chain& chain, const Waiting& message) {
   link_.counters.bytes_sent += message.bytes;
   const bool fits = message.bytes <= pair.max_inline();
   if (fits) request.send_flags = IBV_SEND_INLINE;
-  // A buffer needs a completion to come back. Without a buffer, only one in several messages asks
-  // for one.
+  // A message in a buffer asks for a completion, which frees the buffer. Of the inline messages,
+  // only one in limits::kMessageSignalInterval asks for a completion.
   if (!fits || pair.unsignaled() + chain.count >= limits::kMessageSignalInterval)
     request.send_flags |= IBV_SEND_SIGNALED;
   chain.owners[place] = {Handle{}, 1, fits ? QueuePair::Owner::kNone : message.buffer};

@@ -10,8 +10,8 @@
 
 namespace slime::transport::verbs {
 
-// The messages of this side that wait for the device, and those that the device has taken and that
-// are to be completed. Thread: the loop.
+// Messages of this side: those that wait for the device, and those that the device has taken and
+// whose operations are not completed yet. Thread: the loop.
 class MessageSender {
  public:
   explicit MessageSender(Link& link) : link_(link) {}
@@ -20,20 +20,22 @@ class MessageSender {
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   [[nodiscard]] std::size_t size() const { return messages_.size(); }
 
-  // Posts a message in the shortest way, if it needs no place in the queue, no buffer, no
-  // completion, and only the usual note on credits. Returns false if it has not left.
+  // Posts a short message at once and inline, if it does not have to wait in the queue, and needs
+  // no completion of its own and no note on credits but the grant. Returns false if it was not
+  // posted.
   bool send_now(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation);
-  // Queues a message that has a credit. Returns kResourceExhausted if no send buffer is free.
+  // Queues a message for which a credit is free. Returns kResourceExhausted if no send buffer is
+  // free.
   Status queue(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation, SendOptions options);
   // Posts as much as the device takes.
   void run();
-  // Completes messages that the device has taken or refused. Call outside of every post:
-  // completions call the code that posted.
+  // Completes the operations of messages that the device has taken or refused. Do not call it
+  // inside of a post, because completions call the code that posts.
   void complete_sent();
-  // Ends messages that are past their deadline; `next` becomes the time of the next one if that is
-  // earlier.
+  // Ends the queued messages that are past their deadline. Lowers `next` to the earliest deadline
+  // that is left.
   void expire(TimePoint now, TimePoint& next);
-  // Completes the waiting messages with the link's leftover status.
+  // Completes the messages that still wait, with the status EndpointLife::leftover().
   void end();
 
  private:

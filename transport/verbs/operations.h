@@ -17,13 +17,13 @@ namespace slime::transport::verbs {
 
 enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
 
-// Returns the rights that the peer's region must give.
+// Returns the rights that the peer's region must give for an operation of this kind.
 [[nodiscard]] inline Rights rights_for(Kind kind) {
   if (kind >= Kind::kFetchAdd) return Rights::kReadWrite;
   return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
 }
 
-// A posted one-sided operation, and how much of it the device has.
+// A posted one-sided operation, and how much of it was handed to the device.
 struct OneSided {
   Handle self;
   Operation* operation = nullptr;
@@ -31,12 +31,12 @@ struct OneSided {
   std::uint64_t sequence = 0;
   std::span<const CopyBlock> batch;  // of a read or a write
   struct Atomic {
-    CopyBlock copy;  // the 8 bytes of an atomic at both sides
+    CopyBlock copy;  // the 8 bytes of the atomic: local and remote place
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
   };
   std::optional<Atomic> atomic;
-  std::size_t next_copy = 0;      // the first copy that is not completely posted
+  std::size_t next_copy = 0;      // index of the first copy that is not completely posted
   std::uint64_t copy_offset = 0;  // bytes of that copy that are posted
   std::uint32_t in_flight = 0;    // work requests
   std::uint32_t imm = 0;
@@ -49,7 +49,7 @@ struct OneSided {
   bool started = false;   // the device knows of it
   bool posted = false;    // wholly
   bool reported = false;  // as stuck
-  bool left = false;      // the device has finished with it, and its regions are released
+  bool left = false;      // the device has finished with the operation, and its regions are released
   Status failure;
 
   [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }
@@ -58,7 +58,7 @@ struct OneSided {
     if (left) return {};
     return atomic ? std::span(&atomic->copy, 1) : batch;
   }
-  // Goes on to the next copy that has bytes. Returns true if there is none.
+  // Moves next_copy to the next copy that has bytes. Returns true if no copy is left.
   bool skip_empty() {
     const std::span<const CopyBlock> all = copies();
     while (next_copy < all.size() && all[next_copy].length_bytes == 0) ++next_copy;
@@ -69,25 +69,27 @@ struct OneSided {
 // The posted one-sided operations. Thread: the loop.
 class OneSidedTable {
  public:
-  // Adds an operation; the uses of its regions are counted already. Moves the records of other
-  // operations.
+  // Adds an operation, for which the caller has counted the uses of its regions. Pointers to the
+  // records of other operations become invalid.
   OneSided& add(Operation& operation, Kind kind, std::span<const CopyBlock> copies);
-  // Returns null for an operation that has completed.
+  // Returns the record of an operation; null if the operation has completed.
   OneSided* find(Handle handle) { return records_.find(handle); }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
   SlotMap<OneSided>& records() { return records_; }
-  // Removes an operation and releases its regions. The caller completes the returned Operation.
+  // Removes the record `done` and releases the regions of its operation. The caller completes the
+  // returned Operation.
   Operation& take(OneSided& done);
-  // Releases the regions of all operations, and drops the callers' lists of copies.
+  // Releases the regions of all operations, and stops using the callers' lists of copies.
   void let_go();
   // Returns whether an operation uses the region.
   [[nodiscard]] bool use(const RegionUses* uses);
-  // Returns whether the device may still touch memory of an operation.
+  // Returns whether the device may still access memory of any operation.
   [[nodiscard]] bool at_device();
 
-  // Returns a barrier behind the operations posted so far.
+  // Returns a mark behind all operations posted so far, for barrier_passed().
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
-  // Returns whether all operations before the barrier have completed.
+  // Returns whether all operations that were posted before the mark `barrier` have completed. True
+  // for 0.
   [[nodiscard]] bool barrier_passed(std::uint64_t barrier) { return barrier == 0 || none_before(barrier); }
 
  private:

@@ -17,8 +17,8 @@ PairGroup::PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_
       last_received_(queue_pairs_.size()),
       endpoint_(&endpoint) {}
 
-// Runs `work` on another thread, and then `done` on the loop, unless leave_now() or drop() came
-// before.
+// Runs `work` on another thread, then `done` on the loop. Skips `done` if leave_now() or drop() was
+// called meanwhile.
 void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> done) {
   step_ = step;
   {
@@ -29,7 +29,7 @@ void PairGroup::start(Step step, Task work, UniqueFunction<void(PairGroup&)> don
   port_->off_loop(
       [self, work = std::move(work)]() mutable {
         work();
-        work = Task();  // releases the queue pairs that the task holds
+        work = Task();  // releases the queue pairs that `work` holds
         const MutexLock lock(self->mutex_);
         self->working_ = false;
         self->rested_.notify_all();
@@ -124,11 +124,12 @@ void PairGroup::arm() {
   });
 }
 
-// Makes the endpoint release the queue pairs and the rest of its work at the device.
+// Makes the endpoint release the queue pairs, and takes over its work requests and send buffers
+// that are still at the device.
 void PairGroup::take_leave() {
   if (const std::shared_ptr<Loop> loop = port_->users_loop()) loop->cancel_timer(timer_);
-  // Takes the completions out before the queue pairs are destroyed, because some drivers drop them
-  // then, and the slots with them. After the event of the last receive no more completions follow.
+  // Polls all completions before the queue pairs are destroyed, because some drivers then drop the
+  // completions, and receive slots with them. No completions follow the event of the last receive.
   port_->stash_completions();
   if (endpoint_ != nullptr) unpolled_ = endpoint_->leave_pairs(buffers_);
 }

@@ -15,36 +15,41 @@ namespace slime::transport::verbs {
 class PortState;
 class VerbsEndpoint;
 
-// The queue pairs of one endpoint, from their connection to their destruction. Adapters take
-// milliseconds for each of these calls, so the calls run on another thread, one after the other,
-// and the loop hears of the end of each.
+// The queue pairs of one endpoint, from their connection to their destruction. The adapter takes
+// milliseconds for each step, so the steps run on another thread, one after the other, and the loop
+// is told when a step has ended.
 //
 //   connect() --> connected --- leave() ---> failing --> flushing --> destroying --> gone
 //
-// Flushing ends when the endpoint has all its work back, and the device has said of each queue pair
-// that it gave back the last receive: receives that a queue pair still has when it is destroyed are
-// lost to the port. Both waits are bounded. If the endpoint is gone before, the port keeps the
-// group. Thread: the loop.
+// Flushing ends when the endpoint has all its work requests back, and the device has said of each
+// queue pair that it gave back its last receive: the port would lose receives that a queue pair
+// still has when it is destroyed. Both waits are bounded. If the endpoint is destroyed before the
+// group is gone, the port keeps the group. Thread: the loop.
 class PairGroup final : public std::enable_shared_from_this<PairGroup> {
  public:
-  // `queue_pairs` are in INIT, the message queue pair first. `account` is closed at the end.
+  // `queue_pairs` are in the state INIT, the message queue pair first. The group closes `account`
+  // when the queue pairs are gone.
   PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_ptr<CreditAccount> account,
             std::vector<std::shared_ptr<QueuePair>> queue_pairs, VerbsEndpoint& endpoint);
 
-  // Connects each queue pair by its route; calls VerbsEndpoint::on_connected() with the outcome.
+  // Connects each queue pair by its route, then calls VerbsEndpoint::on_connected() with the
+  // outcome.
   void connect(std::vector<QueuePairRoute> routes);
-  // Begins the end. Idempotent. `flush`: how long the endpoint's work may take to come back.
+  // Begins to fail, flush and destroy the queue pairs. `flush`: longest wait for the endpoint's
+  // work requests to come back. Idempotent.
   void leave(Nanos flush);
-  // Ends the flush now, because a caller waits for the end of the work.
+  // Ends the wait for the flush, because a caller waits until the endpoint's work has ended.
   void hurry();
-  // Runs all steps of the end within this call, which waits for the device. Idempotent.
+  // Runs all steps up to the destruction before it returns, and so waits for the device.
+  // Idempotent.
   void leave_now();
   // Checks whether the flush can end.
   void check();
   void on_last_receive(std::uint32_t queue_pair);
-  // Forgets the endpoint, which is being destroyed and has no operations of users at the device.
+  // Forgets the endpoint, which is being destroyed. The device must have no operation of a user
+  // then.
   void disown();
-  // Ends without a wait, because the port is being shut.
+  // Destroys the queue pairs without waiting for a flush, because the port is being shut.
   void drop();
 
   [[nodiscard]] Handle place() const { return place_; }
@@ -74,7 +79,7 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   TimePoint flush_by_ = kNever;
   TimePoint last_receive_by_ = kNever;
   TimerId timer_;
-  // The endpoint's work at the device: its send buffers, and the number of work requests.
+  // What the endpoint left at the device: its send buffers, and the number of its work requests.
   std::vector<std::uint32_t> buffers_;
   std::uint32_t unpolled_ = 0;
 

@@ -26,9 +26,9 @@ std::optional<Hint> decode_hint(Bytes bytes) {
   return out;
 }
 
-// Returns the address family of a RoCE v2 hint. Both ends must have the same family, because the
-// packets are IP; routers connect different subnets. InfiniBand and RoCE v1 need the same subnet
-// instead: same_subnet().
+// Returns the IP version of the GID in a hint of RoCE v2. Both ends must have the same version,
+// because RoCE v2 sends IP packets, which routers carry between subnets. InfiniBand and RoCE v1
+// need the same subnet instead: see same_subnet().
 std::string_view family_of(const Hint& hint) {
   constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   if (std::memcmp(hint.gid.raw, kMapped.data(), kMapped.size()) == 0) return "an IPv4 address";

@@ -11,38 +11,40 @@
 
 namespace slime::transport::verbs {
 
-// The first is the message queue pair; the data queue pairs follow.
+// Most queue pairs of an endpoint: the message queue pair, which comes first, and 8 for data.
 inline constexpr std::size_t kMaxQueuePairs = 9;
 
 struct QueuePairAddress {
   std::uint32_t number = 0;  // 24 bits
-  std::uint32_t psn = 0;     // 24 bits: PSN of the first packet that this side sends
+  std::uint32_t psn = 0;     // 24 bits: packet sequence number of the first packet of this side
 };
 
-// The data that the two sides send each other in the handshake: addresses of queue pairs, and
+// Data that each side sends to the other in the handshake: addresses of its queue pairs, and
 // limits.
 struct Parameters {
   std::uint32_t slot_bytes = 0;       // the largest message that this side takes
   std::uint32_t initial_credits = 0;  // messages that the peer may send before the first grant
   ibv_gid gid{};
   std::uint16_t lid = 0;
-  std::uint8_t link_layer = 0;      // IBV_LINK_LAYER_*: both have the same
-  std::uint8_t mtu = 0;             // ibv_mtu; the pair uses the smaller
-  std::uint8_t read_responses = 0;  // reads and atomics that one queue pair answers at once
-  std::uint8_t read_requests = 0;   // reads and atomics that one queue pair wants to have in flight
-  std::uint8_t atomics = 0;         // 1: the device of this side supports atomics
+  std::uint8_t link_layer = 0;  // IBV_LINK_LAYER_*: both have the same
+  std::uint8_t mtu = 0;         // ibv_mtu; the pair uses the smaller
+  // most reads and atomics of the peer that one queue pair answers at once
+  std::uint8_t read_responses = 0;
+  // reads and atomics of this side that one queue pair wants in flight
+  std::uint8_t read_requests = 0;
+  std::uint8_t atomics = 0;  // 1: the device of this side supports atomics
   std::uint8_t queue_pair_count = 0;
   std::array<QueuePairAddress, kMaxQueuePairs> queue_pairs{};
-  std::uint64_t credit_word = 0;  // where the peer writes its grants: 8 bytes, with this key
+  std::uint64_t credit_word = 0;  // address of the 8 bytes into which the peer writes its grants
   std::uint32_t credit_key = 0;
 
   static constexpr std::uint32_t kVersion = 1;
   [[nodiscard]] ByteVector encode() const;
-  // Decodes a peer's bytes. kCorrupt: a value is out of range.
+  // Decodes the bytes that a peer sent. Returns kCorrupt if a value is out of range.
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// The data that an initiator sends with its offer of verbs: the state and address of its port. 20
+// Data that an initiator sends with its offer to use verbs: state and address of its port, in 20
 // bytes.
 struct Hint {
   std::uint8_t active = 0;
@@ -54,23 +56,25 @@ struct Hint {
   [[nodiscard]] ByteVector encode() const;
 };
 
-// Returns why two ports with these hints cannot reach each other, as far as addresses show, or OK.
-// `theirs` may be any bytes.
+// Compares the hints of two ports. Returns OK, or why the ports cannot reach each other, as far as
+// their addresses show. `theirs` may be any bytes.
 Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
-// The immediate of a message. It carries the current grant, so that each message brings credits,
-// and wake-ups.
+// The immediate data of a message: the sender's current grant, and flags. So each message brings
+// credits, and can be a wake-up.
 struct MessageNote {
-  // The low 24 bits of the number of messages that the peer may have sent since the beginning.
+  // Low 24 bits of the number of messages that the receiver of this note may send, counted from the
+  // beginning.
   std::uint32_t granted = 0;
-  bool control = false;  // without a message: a hello, or a wake-up
-  bool starved = false;  // the sender used its last credit, and must be woken
+  bool control = false;  // a control message, without bytes: a hello or a wake-up
+  bool starved = false;  // the sender has used its last credit, and must be woken
   bool woken = false;    // this message answers `starved`, too
 
   [[nodiscard]] std::uint32_t encode() const;
-  // Returns nothing if a bit is set that has no meaning.
+  // Returns nothing if a bit without a meaning is set.
   static std::optional<MessageNote> decode(std::uint32_t immediate);
-  // Returns how far `granted` is ahead of the whole counter `known`; negative for an older grant.
+  // Returns how far `granted` is ahead of `known`, a counter with all its bits; negative if
+  // `granted` is older.
   [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;
   static constexpr std::uint32_t kMask = (1U << 24) - 1;
 

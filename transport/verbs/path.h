@@ -25,14 +25,15 @@ class Path {
       : context_(std::move(context)), ends_(ends), peer_name_(std::move(peer_name)), side_(std::move(side)) {}
 
   [[nodiscard]] const std::string& peer_name() const { return peer_name_; }
-  // Returns device, port, both GIDs, queue pairs, MTU and the retry settings.
+  // Returns a text with device, port, both GIDs, queue pairs, MTU and the retry settings.
   [[nodiscard]] std::string text() const;
-  // Returns an error for the loss of the connection, with the code of the cause.
+  // Returns the error of a connection that was lost because of `cause`, with the code of `cause`.
   [[nodiscard]] Status lost(const Status& cause) const;
-  // Like lost(), with kUnavailable, whatever code the device's own error has.
+  // Like lost(), but the code is always kUnavailable.
   [[nodiscard]] Status unavailable(const Status& cause) const;
-  // Explains an error completion of `work` ("read", "message"). If the port is down, that is the
-  // reason, unless the peer answered: drivers report a request that cannot leave in many ways.
+  // Returns the error for an error completion of `work` ("read", "message"). If the port is down,
+  // names that as the cause, unless the peer answered: drivers report a request that cannot leave
+  // in many ways.
   [[nodiscard]] Status explain(std::string_view work, const ibv_wc& completion) const;
 
  private:

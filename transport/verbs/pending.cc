@@ -1,5 +1,5 @@
-// A connection that is being made: reserves what it needs, tells the peer, and makes an endpoint
-// from the answer.
+// A connection that is being made: reserves what an endpoint needs, tells the peer its parameters,
+// and makes the endpoint from the peer's parameters.
 #include <algorithm>
 
 #include "base/str.h"
@@ -26,7 +26,8 @@ class VerbsPending final : public PendingEndpoint {
   ~VerbsPending() override {
     if (over_) return;
     if (making_ != nullptr) making_->pending = nullptr;
-    // These queue pairs were never connected, so no completion follows.
+    // Destroys the queue pairs on another thread. They were never connected, so no completion
+    // follows.
     if (!queue_pairs_.empty())
       port_->off_loop([pairs = std::move(queue_pairs_)]() mutable { pairs.clear(); }, {});
     if (account_ != nullptr) port_->pool().close(*account_);
@@ -160,7 +161,8 @@ class VerbsPending final : public PendingEndpoint {
     std::vector<std::shared_ptr<QueuePair>> queue_pairs;
   };
 
-  // Calls `ready` last, because it may destroy this object.
+  // Takes the queue pairs that another thread made. Calls `ready` last, because `ready` may destroy
+  // this object.
   void made() {
     const std::shared_ptr<Making> making = std::exchange(making_, nullptr);
     queue_pairs_ = std::move(making->queue_pairs);

@@ -63,7 +63,8 @@ Status PortState::attach(Task lost) {
 Status PortState::watch() {
   SLIME_TRY(loop_->watch(queues_->channel()->fd, EPOLLIN, *this));
   watching_ = true;
-  // All ports of the device watch; the port that reads an event tells the others.
+  // All ports of a device watch its event descriptor. The port that reads an event tells the
+  // others.
   watching_device_ = loop_->watch(context_->handle->async_fd, EPOLLIN, *this).ok();
   loop_->add_poller(*this);
   polled_ = true;
@@ -89,7 +90,7 @@ void PortState::shut() {
   loop_.reset();
 }
 
-// Messages that are still held keep the pool's memory, nothing else.
+// Messages that are still held keep the memory of the pool, but not the port.
 PortState::~PortState() {
   staging_.reset();
   words_.reset();
@@ -112,7 +113,8 @@ Result<std::shared_ptr<QueuePair>> PortState::make_queue_pair(std::size_t number
   shape.depth = std::min(most, queues_->data_depth());
   shape.max_sge = for_data ? max_gather() : 1;
   shape.max_inline = static_cast<std::uint32_t>(context_->options.max_inline);
-  // Allows as many inline bytes as fit into the part of an entry that the pieces take.
+  // Allows as many inline bytes as fit into the space that an entry of the send queue has for its
+  // list of local pieces.
   if (for_data) shape.max_inline = std::min<std::uint32_t>(shape.max_inline, max_gather() * sizeof(ibv_sge));
   return QueuePair::create(context_, shared_from_this(), shape);
 }
@@ -127,7 +129,7 @@ void PortState::off_loop(Task work, Task done) {
       if (self->users_loop() != nullptr) done();
     });
   };
-  // Without a thread, the loop waits for as long as the device takes.
+  // If no other thread takes the step, this thread runs it and waits for the device.
   if (!try_reap(step)) step();
 }
 
@@ -182,7 +184,7 @@ void PortState::detach(const PairGroup& group, std::shared_ptr<CreditAccount> ac
   targets_.remove(group);
   std::erase_if(leaving_, [&](const auto& leaving) { return leaving.get() == &group; });
   budget_.retire(unpolled);
-  account->owner = &no_owner_;  // the reserve stays until the account is closed
+  account->owner = &no_owner_;  // the account keeps its reserved slots until it is closed
   retired_accounts_.push_back(std::move(account));
   wake(room_waiters_);
 }
@@ -242,7 +244,8 @@ bool PortState::poll_once() noexcept {
   return worked;
 }
 
-// A callback may drop the port: shut() keeps it until this returns.
+// Polls the completion queue and runs turns. A callback may drop the port: shut() keeps this state
+// until the function returns.
 bool PortState::poll() {
   bool found = !stash_.empty();
   if (found) take_stash();
@@ -261,7 +264,8 @@ bool PortState::poll() {
     }
   }
   if (turns_.empty()) return found;
-  // Arrivals go first: housekeeping can wait until the peer works on the next request.
+  // Completions are handled before turns that are not urgent: those can wait until the peer works
+  // on its next request.
   if (!turns_.due(found)) return true;
   turns_.run();
   post_receives();
@@ -276,7 +280,8 @@ void PortState::take_stash() {
 void PortState::release_retired() {
   for (const std::shared_ptr<CreditAccount>& account : std::exchange(retired_accounts_, {}))
     pool_->close(*account);
-  // Posts receives that ended queue pairs have given back; their endpoints may have ended, too.
+  // Posts the receives that ended queue pairs have given back. The endpoints that would post them
+  // may have ended, too.
   post_receives();
   if (budget_.retired() == 0) return;
   budget_.release_retired();
@@ -292,7 +297,7 @@ bool PortState::arm() noexcept {
       return false;
     }
     armed_ = true;
-    // Completions that came before the request cause no event.
+    // Completions that came before req_notify_cq() cause no event, so polls once more.
     if (poll_once()) return false;
   }
   return true;
@@ -338,7 +343,8 @@ PortCounters PortState::counters() const {
 
 // -------------------------------------------------------------------------- what happens to a port
 
-// The port is not polled again; the endpoints end by their time bounds.
+// Called when `call` failed for good: the port stops polling, and its endpoints are reset and end
+// by their time bounds.
 void PortState::die(std::string_view call) {
   if (std::exchange(dead_, true)) return;
   const Status reason(Code::kUnavailable,
@@ -357,8 +363,8 @@ void PortState::broken(const Status& reason) {
 void PortState::reset_users(const RegionUses* uses) {
   const std::shared_ptr<Loop> loop = users_loop();
   if (loop == nullptr) return;
-  // A caller on the loop that closes a region relies on the reset when this returns. Other callers
-  // wait for their uses to end.
+  // A caller on the loop, which closes a region, relies on the reset being done when this function
+  // returns. Callers on other threads wait until the uses have ended.
   const bool now = loop->in_loop();
   loop->dispatch([self = shared_from_this(), uses, now] {
     self->places_.for_each([&](Handle, VerbsEndpoint*& endpoint) {
@@ -385,12 +391,12 @@ void PortState::read_device_events() {
         break;
     }
     device_->tell_event(event.event_type, number);
-    // The queue pair is not destroyed before this call, so its number names no other queue pair
-    // when the event is handled.
+    // Acknowledges the event only now: until then the queue pair is not destroyed, so its number
+    // cannot name another queue pair while the event is passed on.
     context_->functions.ack_async_event(&event);
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == 0) return;
-  // A descriptor that always fails stays readable for ever.
+  // Stops watching a descriptor that always fails, because it would stay readable for ever.
   watching_device_ = false;
   if (const std::shared_ptr<Loop> loop = users_loop()) loop->unwatch(context_->handle->async_fd);
 }
@@ -425,7 +431,7 @@ void PortState::handle_event(ibv_event_type type, std::uint32_t queue_pair) {
         target->group->on_last_receive(target->queue_pair);
       return;
     default:
-      return;  // the device's state probes ports and GIDs again
+      return;  // DeviceState queries ports and GIDs again
   }
 }
 

@@ -22,22 +22,23 @@ namespace slime::transport::verbs {
 
 class VerbsEndpoint;
 
-// A port, as its endpoints and its posted tasks share it: the completion queue, the shared receive
-// queue with its slots, the send buffers. Thread: the loop, unless a function says otherwise.
+// State of a port, which its endpoints and its posted tasks share: the completion queue, the shared
+// receive queue with its slots, the send buffers. Thread: the loop, unless a function says
+// otherwise.
 //
-// The completion queue never overflows: receives that are posted or not polled never exceed the
-// slots, and work requests that are posted and not polled never exceed the rest of its entries
-// (WorkBudget).
+// The completion queue never overflows. Receives that are posted or not yet polled never exceed the
+// number of slots. Work requests that are posted and not yet polled never exceed the other entries
+// of the queue (WorkBudget).
 class PortState final : public RegionUsers,
                         private Poller,
                         private FdHandler,
                         public std::enable_shared_from_this<PortState> {
  public:
-  // Makes queues and buffers, for which drivers need some time. Thread: any.
+  // Makes the queues and buffers of a port, for which drivers need some time. Thread: any.
   static Result<std::shared_ptr<PortState>> make(std::shared_ptr<DeviceState> device,
                                                  std::shared_ptr<Loop> loop, const PortOptions& options);
-  // Makes the loop poll the port; calls `lost` once the device failed for good. After an error the
-  // port is shut.
+  // Makes the loop poll the port. Calls `lost` when the device has failed for good. If attach()
+  // returns an error, the port is shut.
   Status attach(Task lost);
   ~PortState() override;
 
@@ -47,7 +48,7 @@ class PortState final : public RegionUsers,
   [[nodiscard]] PostedPool& pool() { return *pool_; }
   [[nodiscard]] StagingPool& staging() { return *staging_; }
   [[nodiscard]] CreditWords& words() { return *words_; }
-  // Most local pieces of one write, and of one read.
+  // max_gather() returns the most local pieces of one write; max_scatter(), of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return queues_->max_gather(); }
   [[nodiscard]] std::uint32_t max_scatter() const { return queues_->max_scatter(); }
   // Returns how the adapter repeats packets that a peer does not acknowledge.
@@ -57,44 +58,47 @@ class PortState final : public RegionUsers,
   }
   // Returns the number of polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
-  // Makes a queue pair in INIT: number 0 is for messages, the others for data. Thread: any.
+  // Makes a queue pair in the state INIT: number 0 for messages, any other number for data. Thread:
+  // any.
   [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
-  // Runs `work` on another thread, and then `done`, if there is one, on the loop in a later turn,
-  // unless the port is shut by then. Keeps the port's queues until then. Thread: any.
+  // Runs `work` on another thread, then `done` (may be empty) on the loop in a later turn. Skips
+  // `done` if the port was shut meanwhile. Keeps the port's queues alive until then. Thread: any.
   void off_loop(Task work, Task done);
-  // Run the endpoint when the current completions are handled, or in a later turn; until then the
-  // loop does not block. Work that is not urgent waits until nothing arrives, or for a few polls.
+  // schedule() makes the endpoint run in a later turn: when a poll finds nothing, or after a few
+  // polls. hurry() makes the waiting turns run as soon as the current completions are handled. The
+  // loop does not block while a turn waits.
   void schedule(VerbsEndpoint& endpoint) { turns_.add(endpoint); }
   void hurry() { turns_.hurry(); }
-  // Returns the chain of the port, for the endpoint that posts now.
+  // Returns the port's only chain, empty, for the endpoint that posts now.
   Chain& empty_chain() {
     chain_.clear();
     return chain_;
   }
-  // Posts slots that were freed. Returns false if some could not be posted: then nothing may be
-  // promised.
+  // Posts the slots that were freed. Returns false if some could not be posted: then the caller
+  // must grant no credits.
   bool post_receives() { return pool_->all_posted() || post_freed(); }
 
   // ---- places for endpoints
-  // Takes a place, with its reserved work requests. kResourceExhausted names what is missing.
+  // Takes a place for an endpoint, with its reserve of work requests. The text of
+  // kResourceExhausted names what is used up.
   Result<Handle> reserve();
   void unreserve(Handle place);
   void attach(Handle place, VerbsEndpoint& endpoint);
   void attach(PairGroup& group, VerbsEndpoint& endpoint, std::uint32_t queue_pair, std::uint32_t number);
-  // Takes all completions out of the queue, to be handled in a later turn.
+  // Takes all completions out of the completion queue now, to be handled in a later turn.
   void stash_completions();
-  // Call when the group's queue pairs are destroyed. `unpolled` of its work requests, and slots of
-  // its account, may still have completions in the queue: they are given back once the queue was
-  // seen empty.
+  // Call when the queue pairs of `group` are destroyed. `unpolled` work requests of the group, and
+  // slots of its account, may still have completions in the completion queue. The port gives them
+  // back once it has seen the queue empty.
   void detach(const PairGroup& group, std::shared_ptr<CreditAccount> account, std::uint32_t unpolled);
-  // Call when the endpoint of the group has ended before its queue pairs.
+  // Keeps `group` until its queue pairs have ended. Call when its endpoint has ended before them.
   void keep(std::shared_ptr<PairGroup> group, CreditAccount& account);
-  // Returns whether the device gives nothing back any more.
+  // Returns whether the device is lost, and so gives back no work requests any more.
   [[nodiscard]] bool lost() const { return dead_ || context_->lost(); }
   // Call when the endpoint is being destroyed.
   void forget(VerbsEndpoint& endpoint);
   // Returns how many of `wanted` work requests may be posted by an endpoint that has `in_flight`.
-  // 0: the endpoint runs when there is room.
+  // If that is 0, the port runs the endpoint once there is room.
   std::uint32_t may_post(VerbsEndpoint& endpoint, std::uint32_t in_flight, std::uint32_t wanted) {
     const std::uint32_t most = budget_.may_post(in_flight, wanted);
     if (most == 0 && wanted > 0 && (room_waiters_.empty() || room_waiters_.back() != &endpoint))
@@ -106,7 +110,7 @@ class PortState final : public RegionUsers,
     budget_.gave_back(in_flight_before, count);
     if (!room_waiters_.empty()) wake(room_waiters_);
   }
-  // Runs the endpoint once a send buffer is free.
+  // Makes the port run the endpoint once a send buffer is free.
   void wait_for_buffer(VerbsEndpoint& endpoint) { buffer_waiters_.push_back(&endpoint); }
   void give_buffer(std::uint32_t index) {
     staging_->give(index);
@@ -116,7 +120,7 @@ class PortState final : public RegionUsers,
   // ---- for the port
   Result<std::unique_ptr<PendingEndpoint>> prepare(std::shared_ptr<PortState> self);
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
-  // Returns whether there are no endpoints, and their queue pairs are gone.
+  // Returns whether the port has no endpoints, and the queue pairs of ended endpoints are gone.
   [[nodiscard]] bool idle() const { return endpoints_.empty() && leaving_.empty(); }
   [[nodiscard]] PortCounters counters() const;
   void shut();
@@ -127,7 +131,7 @@ class PortState final : public RegionUsers,
   void on_device_event(ibv_event_type type, std::uint32_t queue_pair) override;
 
  private:
-  // Owner of the accounts of endpoints that have ended.
+  // Stands in as the owner of the credit accounts of endpoints that have ended.
   class NoOwner final : public CreditOwner {
     void on_slot_free() noexcept override {}
   };
@@ -184,7 +188,7 @@ class PortState final : public RegionUsers,
   bool polled_ = false;    // the loop polls the port
   bool watching_ = false;  // the channel
   bool watching_device_ = false;
-  bool in_place_ = false;  // the device counts this port among its users
+  bool in_place_ = false;  // DeviceState counts this port among its users
   Task lost_;
 };
 

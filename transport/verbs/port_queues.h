@@ -8,8 +8,8 @@
 
 namespace slime::transport::verbs {
 
-// The queues of a port: a completion queue with its event channel, and a shared receive queue. Fits
-// their sizes into the device's limits. Thread: any, one at a time.
+// The queues of a port: a completion queue with its event channel, and a shared receive queue.
+// Their sizes are fitted to the limits of the device. Thread: any, one at a time.
 class PortQueues {
  public:
   // Returns kInvalidArgument if the device's limits are below what `options` ask for.
@@ -22,11 +22,12 @@ class PortQueues {
   [[nodiscard]] ibv_comp_channel* channel() const { return channel_; }
   [[nodiscard]] ibv_cq* cq() const { return cq_; }
   [[nodiscard]] ibv_srq* srq() const { return srq_; }
-  // Entries of the completion queue that are not for receives.
+  // Returns the number of entries of the completion queue that are for work requests, not for
+  // receives.
   [[nodiscard]] std::uint32_t work_requests() const { return work_requests_; }
   // Most work requests of one send queue.
   [[nodiscard]] std::uint32_t data_depth() const { return data_depth_; }
-  // Most local pieces of one write, and of one read.
+  // max_gather() returns the most local pieces of one write; max_scatter(), of one read.
   [[nodiscard]] std::uint32_t max_gather() const { return max_gather_; }
   [[nodiscard]] std::uint32_t max_scatter() const { return max_scatter_; }
 

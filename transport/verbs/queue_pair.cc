@@ -42,7 +42,8 @@ Result<std::shared_ptr<QueuePair>> QueuePair::create(std::shared_ptr<Context> co
       max_inline = attributes.cap.max_inline_data;
       break;
     }
-    // A device that cannot have so many inline bytes returns EINVAL without a reason.
+    // EINVAL may mean that the device cannot have so many inline bytes: tries again with half as
+    // many.
     if (errno != EINVAL || max_inline == 0) {
       return call_error(
           str("ibv_create_qp on ", context->describe(), " with ", shape.depth, " work requests"), errno,
@@ -74,8 +75,8 @@ QueuePair::QueuePair(std::shared_ptr<Context> context, std::shared_ptr<const voi
       psn_(random_psn()) {}
 
 QueuePair::~QueuePair() {
-  // This call fails only for a queue pair that is in use elsewhere, which is not the case here, and
-  // on a device that has gone together with its queue pairs.
+  // ibv_destroy_qp() fails only for a queue pair that is still in use, which this one is not, or on
+  // a device that has gone together with its queue pairs.
   context_->functions.destroy_qp(qp_);
 }
 
@@ -128,7 +129,8 @@ void QueuePair::fail() {
   failed_ = true;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A device that refuses even this call has gone; the destructor then ends its use of the memory.
+  // A device that refuses even this call has gone. The destructor then ends the device's use of the
+  // memory.
   context_->functions.modify_qp(qp_, &attributes, IBV_QP_STATE);
 }
 

@@ -25,8 +25,9 @@ struct QueuePairRoute {
   ibv_gid local_gid{};
   int local_gid_index = 0;
   ibv_mtu mtu{};
-  std::uint8_t read_requests = 0;   // reads and atomics that this side may have in flight
-  std::uint8_t read_responses = 0;  // reads and atomics that this side answers at once
+  std::uint8_t read_requests = 0;  // most reads and atomics of this side in flight
+  // most reads and atomics of the peer that this side answers at once
+  std::uint8_t read_responses = 0;
   QueuePairAddress remote;
   ibv_gid remote_gid{};
   std::uint16_t remote_lid = 0;
@@ -34,29 +35,31 @@ struct QueuePairRoute {
   RetryPolicy retries;
 };
 
-// Returns the address in the form that work requests use.
+// Returns the address of `data` as a number, as work requests need it.
 inline std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-// One reliable connected queue pair, with an account of its send queue. A work request takes room
-// from its post until a completion at or behind its place is polled, as the device counts. Thread:
-// the loop. create(), connect(), fail() and the destructor, which may take milliseconds: any
-// thread, one at a time.
+// One reliable connected queue pair, which counts the entries of its send queue. A work request
+// takes an entry from its post until its completion, or that of a later request, is polled; the
+// device counts in this way, too. Thread: the loop; create(), connect(), fail() and the destructor,
+// which may take milliseconds: any thread, one at a time.
 class QueuePair {
  public:
-  // Makes a queue pair in INIT, with a random PSN. Keeps `queues`, which owns the queues of the
-  // shape. Errors: kResourceExhausted and the text say what the device ran out of.
+  // Makes a queue pair in the state INIT, with a random PSN. Holds a reference to `queues`, the
+  // owner of the queues in `shape`. If the device ran out of something: kResourceExhausted, and the
+  // text names it.
   static Result<std::shared_ptr<QueuePair>> create(std::shared_ptr<Context> context,
                                                    std::shared_ptr<const void> queues,
                                                    const QueuePairShape& shape);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
-  ~QueuePair();  // afterwards the device touches no memory of the pair's work requests
+  ~QueuePair();  // afterwards the device accesses no memory of this pair's work requests
 
   [[nodiscard]] QueuePairAddress address() const { return {qp_->qp_num, psn_}; }
   [[nodiscard]] std::uint32_t max_inline() const { return max_inline_; }
   // Goes from INIT through RTR to RTS.
   Status connect(const QueuePairRoute& route);
-  // Goes to ERR: each posted work request is flushed, with a completion.
+  // Moves the queue pair to the state ERR: the device flushes each posted work request, with a
+  // completion.
   void fail();
   // Returns whether the queue pair may have taken receives out of the shared receive queue.
   [[nodiscard]] bool receives() const { return receives_; }
@@ -64,39 +67,41 @@ class QueuePair {
   [[nodiscard]] std::uint32_t room() const { return depth_ - in_flight(); }
   [[nodiscard]] std::uint32_t in_flight() const { return posted_ - reaped_; }
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
-  // Returns the place of the next work request, counted from the beginning, modulo 2^24.
+  // Returns the place of the next work request: the number of work requests before it, modulo 2^24.
   [[nodiscard]] std::uint32_t next_place() const { return posted_; }
-  // Returns the number of work requests behind the newest signaled one.
+  // Returns the number of work requests that were posted after the last one that asks for a
+  // completion.
   [[nodiscard]] std::uint32_t unsignaled() const { return posted_ - signaled_; }
 
-  // The owner of a run of consecutive work requests.
+  // The operation or the send buffer to which consecutive work requests belong.
   struct Owner {
     Handle operation;  // of one-sided work; zero: none
     std::uint32_t work_requests = 0;
-    std::uint32_t buffer = kNone;  // a staging buffer that is free again afterwards
+    // send buffer that is free again when the work requests have ended
+    std::uint32_t buffer = kNone;
     static constexpr std::uint32_t kNone = UINT32_MAX;
   };
-  // Posts a chain that fits into room(). `signaled_end`: the place in the chain behind its last
-  // signaled request, 0 for none. `accepted`: how many the device took, all of them unless the
-  // status says why not.
+  // Posts a chain that fits into room(). `signaled_end`: number of requests up to and including the
+  // last one that asks for a completion; 0: none does. Sets `accepted` to the number of requests
+  // that the device took: all of them, unless the status says why not.
   Status post(ibv_send_wr* first, std::uint32_t count, std::uint32_t signaled_end, std::uint32_t& accepted);
   void own(const Owner& owner) { owners_.push_back(owner); }
 
-  // Takes the work requests up to and including `place`, which a completion has ended. Calls
-  // fn(const Owner&, in_part) for each owner; `in_part`: other work of the owner is still in
-  // flight. Returns the number of work requests.
+  // Removes the work requests up to and including `place`, which a completion has ended. Calls
+  // fn(const Owner&, in_part) for each owner; `in_part`: other work requests of the owner are still
+  // in flight. Returns the number of removed work requests.
   template <class F>
   std::uint32_t reap(std::uint32_t place, F&& fn);
-  // Takes the first owner, if it has one work request, at `place`. Returns false otherwise: use
-  // reap().
+  // A faster reap() for the usual case. If the first owner has only one work request, at `place`,
+  // removes it and returns true. Otherwise returns false: call reap().
   [[nodiscard]] bool reap_one(std::uint32_t place, Owner& owner) {
     if (place != (reaped_ & MessageNote::kMask) || owners_.front().work_requests != 1) return false;
     owner = owners_.pop_front();
     ++reaped_;
     return true;
   }
-  // Calls fn(Owner) for all work in flight, and forgets the work. Call before the queue pair is
-  // destroyed.
+  // Calls fn(Owner) for the owners of all work requests in flight, and forgets them. Call before
+  // the queue pair is destroyed.
   template <class F>
   void abandon(F&& fn) {
     while (!owners_.empty()) fn(owners_.pop_front());

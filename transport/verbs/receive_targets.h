@@ -8,21 +8,24 @@ namespace slime::transport::verbs {
 class PairGroup;
 class VerbsEndpoint;
 
-// Finds the endpoint of a receive by the number of its queue pair. Thread: the loop.
+// Finds the endpoint of a receive by the number of the queue pair that received. Thread: the loop.
 class ReceiveTargets {
  public:
   struct Target {
-    VerbsEndpoint* endpoint = nullptr;  // null: the endpoint has ended, and what arrives is dropped
+    // null: the endpoint has ended, and bytes that arrive for it are dropped
+    VerbsEndpoint* endpoint = nullptr;
     PairGroup* group = nullptr;
     std::uint32_t queue_pair = 0;  // of the group
   };
 
-  // Adds a target. The device may use the number of a destroyed queue pair again.
+  // Adds the target of queue pair `number`, or replaces it: the device may use the number of a
+  // destroyed queue pair again.
   void add(std::uint32_t number, const Target& target) {
     by_number_[number] = target;
     last_ = nullptr;
   }
-  // Returns null for an unknown number. Valid until the next change.
+  // Returns the target of queue pair `number`; null if there is none. The pointer is valid until a
+  // target is added or removed.
   const Target* find(std::uint32_t number) {
     if (last_ != nullptr && last_number_ == number) return last_;
     const auto found = by_number_.find(number);
@@ -31,7 +34,8 @@ class ReceiveTargets {
     last_ = &found->second;
     return last_;
   }
-  // Call when the endpoint of the group has ended before its queue pairs.
+  // Removes the endpoint from the targets of `group`. Call when the endpoint has ended before its
+  // queue pairs.
   void drop_endpoint(const PairGroup& group) {
     for (auto& [number, target] : by_number_) {
       if (target.group == &group) target.endpoint = nullptr;
@@ -49,7 +53,8 @@ class ReceiveTargets {
  private:
   std::unordered_map<std::uint32_t, Target> by_number_;
   std::uint32_t last_number_ = 0;
-  const Target* last_ = nullptr;  // the target of last_number_, which is often the next one, too
+  // target of last_number_: the next receive is often for this target, too
+  const Target* last_ = nullptr;
 };
 
 }  // namespace slime::transport::verbs

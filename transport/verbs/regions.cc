@@ -9,7 +9,7 @@
 
 namespace slime::transport::verbs {
 
-// The users of a region that is being closed.
+// The users of the device while one of its regions is being closed.
 struct VerbsRegion::Closing {
   std::vector<std::shared_ptr<RegionUsers>> users;
   std::vector<std::shared_ptr<Loop>> loops;
@@ -126,7 +126,8 @@ Status VerbsRegion::registered() const {
   return record_->missing;
 }
 
-// The key of a region that is not registered gives access to nothing.
+// Describes the region for peers. If the region is not registered now, the key gives access to
+// nothing.
 RegionDescriptor VerbsRegion::describe() const {
   const MutexLock lock(record_->mutex);
   const Registration* const registration = record_->registration.get();
@@ -163,7 +164,8 @@ Status VerbsRegion::close(Nanos bound) {
     ended = closing.wait(uses_, limits::kCloseBound);
   }
   bool all_reset = false;
-  // A shared registration stays for the other regions, unless work of this region may still use it.
+  // A shared registration is kept for the other regions, unless operations of this region may still
+  // use it.
   const bool none = ending_ == nullptr || (record_->shares && ended);
   const int error = none ? 0 : end_registration(closing, all_reset);
   if (error != 0) {
@@ -181,8 +183,9 @@ Status VerbsRegion::close(Nanos bound) {
   return outcome_;
 }
 
-// Returns 0, or the errno value if the driver refused until the end. Some drivers (SoftRoCE) refuse
-// while a peer's write is in progress; the write ends with its queue pair.
+// Ends the registration, and tries again for a while if the driver refuses. Returns 0, or the last
+// errno value. Some drivers (SoftRoCE) refuse while a peer's write is in progress; the reset of all
+// connections ends the write.
 int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   int error = ending_->deregister();
   if (error == 0) return 0;
@@ -199,7 +202,8 @@ int VerbsRegion::end_registration(const Closing& closing, bool& all_reset) {
   return error;
 }
 
-// The adapter may still move bytes of peers, so the memory must never be used for anything else.
+// Gives up a registration that could not be ended. The adapter may still write bytes of peers, so
+// the memory must not be used for anything else.
 Status VerbsRegion::give_up(int error) {
   ending_->abandon();
   const bool ours = static_cast<bool>(owned_);

@@ -16,26 +16,27 @@
 
 namespace slime::transport::verbs {
 
-// Returns the size of one part of a region. A region that is larger than the device takes at once
-// is registered in equal parts; part i has key i. Both sides compute the size from the length and
-// the number of parts: a multiple of 2 MiB, but for the last part. Takes any arguments, because a
-// peer chose them.
+// Returns the size of one part of a region, in bytes. A region that is too large to be registered
+// at once is registered in parts of this size, a multiple of 2 MiB; only the last part may be
+// shorter. Both sides compute the size from the region's length and the number of parts. Accepts
+// all arguments, because a peer chose them.
 std::uint64_t part_bytes(std::uint64_t length_bytes, std::size_t parts);
 inline constexpr std::size_t kMaxParts = 8;
 
-// Packs the key of a region on verbs: the rkey of each part (4 bytes each), then the address of
-// byte 0 (8 bytes).
+// Packs the key of a verbs region: the rkey of each part (4 bytes each), then the address of the
+// region's first byte (8 bytes).
 PackedKey pack_keys(std::span<const std::uint32_t> rkeys, std::uint64_t base);
-// Returns nothing for a key of another provider, or for a region that would end beyond all
-// addresses.
+// Unpacks a key that pack_keys() packed. Returns nothing for other bytes, or if the region would
+// end beyond the address space.
 std::optional<RemoteAccess> unpack_keys(const PackedKey& packed, std::uint64_t length_bytes);
 
-// Memory that is registered with the adapter, in one or several parts. Several regions may share a
+// Memory that is registered with the adapter, in one or several parts. Several regions can share a
 // registration. Thread: any.
 class Registration {
  public:
-  // Errors: kInvalidArgument (more than 8 parts), kUnimplemented (memory that this machine cannot
-  // register), else by errno; ENOMEM comes with the advice on `ulimit -l`.
+  // Registers memory. Errors: kInvalidArgument (needs more than 8 parts), kUnimplemented (this
+  // machine cannot register memory of this kind), otherwise by errno; the text for ENOMEM has
+  // advice on `ulimit -l`.
   static Result<std::shared_ptr<Registration>> create(DeviceState& device,
                                                       const std::shared_ptr<Context>& context,
                                                       std::byte* data, std::uint64_t bytes, Rights rights,
@@ -44,17 +45,18 @@ class Registration {
   Registration& operator=(const Registration&) = delete;
   ~Registration();
 
-  // Ends the registration. Returns 0: no byte moves through it any more. Else an errno value: a
-  // part is left, try again.
+  // Ends the registration. Returns 0 if no byte can move through it any more; otherwise the errno
+  // value for a part that is still registered: call again.
   int deregister();
-  // Gives up the parts that are left: the destructor does not try to end them again.
+  // Gives up the parts that are still registered: the destructor does not try to end them again.
   void abandon();
 
   struct LocalKey {
     std::uint32_t lkey = 0;
     std::uint64_t bytes = 0;
   };
-  // Returns a key also if the registration has ended: the adapter then refuses the key.
+  // Returns the local key for the byte at `offset`, and how many bytes from there it covers. After
+  // the registration has ended, the adapter refuses the key.
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
     return parts_ == 1 ? LocalKey{local_keys_[0], bytes_ - offset} : key_of_part(offset);
   }
@@ -83,12 +85,14 @@ class Registration {
   std::vector<ibv_mr*> mrs_ SLIME_GUARDED_BY(mutex_);  // not deregistered
 };
 
-// A region as its device knows it. The device registers the region anew after it was opened again.
-// Endpoints read the registration without the lock: while it changes, the device has no endpoints.
+// A region as its device keeps it, to register it again after the device was opened again.
+// Endpoints read `registration` without the lock, because the device has no endpoints while it
+// changes.
 struct RegionRecord {
   RegionRecord(std::byte* memory, std::uint64_t length, Rights given, MemoryKind of, bool in_allocation)
       : data(memory), bytes(length), rights(given), kind(of), shares(in_allocation) {}
-  // Registers the region with `context`, or finds its allocation there. Does not lock.
+  // Registers the region with `context`, or takes the registration of its allocation there. Does
+  // not lock.
   Status register_with(DeviceState& device, const std::shared_ptr<Context>& context);
   void register_again(DeviceState& device, const std::shared_ptr<Context>& context);
 
@@ -99,10 +103,10 @@ struct RegionRecord {
   const bool shares;  // uses the registration of an allocation
 
   Mutex mutex;                                 // guards the members below
-  std::shared_ptr<Registration> registration;  // null: `missing` says why there is none now
+  std::shared_ptr<Registration> registration;  // null: not registered now, and `missing` says why
   std::uint64_t first = 0;                     // offset of the region within the registration
   std::uint32_t useless_key = 0;               // if the registration is shared
-  bool allocates = false;                      // parts of the region may share the registration
+  bool allocates = false;                      // regions inside of this one may share its registration
   bool closed SLIME_GUARDED_BY(mutex) = false;
   Status missing;
 };
@@ -110,12 +114,13 @@ struct RegionRecord {
 // A DeviceRegion of the verbs provider.
 class VerbsRegion final : public DeviceRegion::Impl {
  public:
-  // Makes a region with a registration of its own. `owned`: the memory that allocate() made; empty
-  // for memory of the caller.
+  // Makes a region with a registration of its own. `owned`: the memory, if allocate() made it;
+  // empty if it is the caller's.
   static Result<std::unique_ptr<VerbsRegion>> create(std::shared_ptr<DeviceState> device, std::byte* data,
                                                      std::uint64_t bytes, Rights rights, MemoryKind kind,
                                                      OwnedMemory owned);
-  // Makes a region inside of an allocation, which peers may not use.
+  // Makes a region that shares the registration of the allocation around it. Peers may not use the
+  // region.
   static Result<std::unique_ptr<VerbsRegion>> share(std::shared_ptr<DeviceState> device, std::byte* data,
                                                     std::uint64_t bytes);
   ~VerbsRegion() override;
@@ -125,8 +130,8 @@ class VerbsRegion final : public DeviceRegion::Impl {
   Status registered() const override;
   int memory_fd() const override { return owned_.fd(); }
 
-  // The local key for the byte at `offset`, and how many bytes from there the key covers. Thread:
-  // the loop that posts, while an operation uses the region.
+  // A local key of the region, and how many bytes the key covers. local_key() returns it for the
+  // byte at `offset`. Thread: the loop that posts, while an operation uses the region.
   using LocalKey = Registration::LocalKey;
   [[nodiscard]] bool has_local_key() const { return record_->registration != nullptr; }
   [[nodiscard]] LocalKey local_key(std::uint64_t offset) const {
@@ -154,7 +159,7 @@ class VerbsRegion final : public DeviceRegion::Impl {
   Status outcome_;
 };
 
-// The local region of a copy that PostChecks let pass.
+// Returns the local region of a copy that PostChecks has accepted.
 inline VerbsRegion& region_of(const CopyBlock& copy) {
   return *static_cast<VerbsRegion*>(copy.local->impl());
 }

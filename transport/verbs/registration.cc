@@ -10,7 +10,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// One part of the memory, given by its address or within a dma-buf.
+// One part of the memory to register, given by its address or by its offset within a dma-buf.
 struct Part {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -52,7 +52,8 @@ ibv_mr* register_part(DeviceState& device, const Context& context, const Part& p
     mr = register_once(context, part, access, error);
     if (mr != nullptr) device.no_relaxed_ordering();
   }
-  // Peers can read memory that is mapped read-only, and it can be the source of writes.
+  // Tries again without local write access, for memory that is mapped read-only: peers can read it,
+  // and it can be the source of writes.
   constexpr unsigned kWriting = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if (mr == nullptr && error == EFAULT && (access & kWriting) == 0) {
     int ignored = 0;
@@ -62,7 +63,7 @@ ibv_mr* register_part(DeviceState& device, const Context& context, const Part& p
   return mr;
 }
 
-// Returns the fewest parts that the device takes; 0 if 8 are not enough.
+// Returns the smallest number of parts of at most `most` bytes each; 0 if 8 parts are not enough.
 std::uint8_t parts_for(std::uint64_t bytes, std::uint64_t most) {
   for (std::uint8_t parts = 1; parts <= kMaxParts; ++parts) {
     if (part_bytes(bytes, parts) <= most) return parts;
@@ -84,7 +85,7 @@ Status too_large(const Context& context, std::uint64_t bytes) {
 std::uint64_t part_bytes(std::uint64_t length_bytes, std::size_t parts) {
   if (parts <= 1) return std::max<std::uint64_t>(length_bytes, 1);
   const std::uint64_t least = length_bytes / parts + (length_bytes % parts != 0 ? 1 : 0);
-  // At least two parts, so `least` is below 2^63 + 1 and the sum fits.
+  // `parts` is at least 2 here, so `least` is at most 2^63 and the sum does not overflow.
   const std::uint64_t units = (least + limits::kRegistrationPart - 1) / limits::kRegistrationPart;
   return std::max<std::uint64_t>(units, 1) * limits::kRegistrationPart;
 }
@@ -151,7 +152,8 @@ Result<std::shared_ptr<Registration>> Registration::create(DeviceState& device,
   return out;
 }
 
-// Either peers do not know the keys of the parts that are left, or deregister() was tried before.
+// Tries to end the parts that are still registered. If that fails, either peers do not know the
+// keys, or an earlier deregister() has failed, too.
 Registration::~Registration() { deregister(); }
 
 int Registration::deregister() {

@@ -8,7 +8,7 @@
 namespace slime::transport::verbs {
 namespace {
 
-// The peer's key for the byte at `offset`, and the number of bytes from there that the key covers.
+// The peer's key for a byte of its region, and the number of bytes from there that the key covers.
 struct RemoteKey {
   std::uint32_t rkey;
   std::uint64_t bytes;
@@ -72,8 +72,9 @@ bool RequestBuilder::next(OneSided& operation, Chain& chain) {
   return false;
 }
 
-// Joins blocks that are adjacent at the peer into one work request. At this side they may lie
-// anywhere, as long as the device takes the pieces.
+// Fills `request` with the operation's next blocks, up to `most` bytes. Joins blocks that are
+// adjacent at the peer; on this side they may lie anywhere, up to the number of pieces that the
+// device takes. Returns the number of bytes.
 std::uint64_t RequestBuilder::gather(OneSided& operation, ibv_send_wr& request, std::uint64_t most) {
   const std::span<const CopyBlock> copies = operation.copies();
   const std::uint32_t most_parts = operation.kind == Kind::kRead ? device_.max_scatter : device_.max_gather;
@@ -134,8 +135,8 @@ void RequestBuilder::add_atomic(OneSided& operation, Chain& chain) const {
   operation.next_copy = 1;
 }
 
-// Adds what follows the data of a batch: the read that flushes it, then its notification. Returns
-// false if there is nothing more.
+// Adds one request that follows the data of a batch: first the flushing read, then the
+// notification. Returns false if no other request follows.
 bool RequestBuilder::next_tail(OneSided& operation, Chain& chain) {
   if (operation.flush_read && operation.moved) {
     operation.flush_read = false;
@@ -151,7 +152,7 @@ bool RequestBuilder::next_tail(OneSided& operation, Chain& chain) {
   }
   if (operation.has_imm && !operation.has_imm_posted) {
     notify_with(operation, chain.add(IBV_WR_RDMA_WRITE_WITH_IMM));
-    // Sent behind the answer of a flushing read, if there was one.
+    // The fence holds the notification back until an earlier flushing read has its answer.
     if (device_.flush_read) chain.requests[chain.count - 1].send_flags |= IBV_SEND_FENCE;
   }
   return false;

@@ -1,4 +1,4 @@
-// Chooses port and GID among the ports and GIDs that discovery.cc found.
+// Chooses a port and a GID among those that discovery.cc found.
 
 #include <algorithm>
 #include <fstream>
@@ -13,14 +13,15 @@ namespace {
 
 std::string port_name(const PortInfo& port) { return str(port.device, " port ", port.port); }
 
-// Ranks a GID, smaller is better. Returns nothing for a GID that is used only if the options name
-// it.
+// Returns the rank of a GID: the smallest rank is the best. Returns nothing for a GID that is used
+// only if the options name it.
 std::optional<int> rank(const GidInfo& gid) {
   if (gid.type != IBV_GID_TYPE_ROCE_V2) return std::nullopt;
   const bool known_interface = !gid.interface_name.empty();
   if (known_interface && !gid.interface_up) return std::nullopt;
   const int kind = gid.link_local ? (gid.ipv4_mapped ? 2 : 3) : (gid.ipv4_mapped ? 0 : 1);
-  // An interface that cannot be seen may be down, or in another network namespace.
+  // A GID whose interface cannot be seen ranks lower: the interface may be down, or in another
+  // network namespace.
   return known_interface ? kind : kind + 4;
 }
 
@@ -64,7 +65,8 @@ Status no_gid(const PortInfo& port) {
                     "or name one with SLIME_VERBS_GID_INDEX"));
 }
 
-// Returns the distance of two NUMA nodes as the firmware tells it; 10 for a node to itself.
+// Returns the distance of two NUMA nodes by the firmware's table; 10 for a node to itself, 20 if
+// unknown.
 int numa_distance(int from, int to) {
   constexpr int kLocal = 10;
   constexpr int kRemote = 20;
@@ -84,7 +86,8 @@ struct Candidate {
   std::string gid_reason;
   int distance;
 
-  // Orders by: adapters before software devices, near before far, fast before slow.
+  // Returns a sort key: adapters before software devices, then near before far, then fast before
+  // slow.
   [[nodiscard]] auto order() const {
     return std::make_tuple(port->pci_path.empty(), distance, -port_gigabits(port->attributes));
   }

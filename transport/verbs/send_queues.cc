@@ -57,7 +57,7 @@ void SendQueues::mark_ends() {
     ibv_send_wr request{};
     request.opcode = IBV_WR_RDMA_WRITE;
     bool accepted = false;
-    // If this request fails, the time bound of the flush ends the wait.
+    // If this request fails, the flush ends by its time bound.
     post_counted(number, request, true, Handle{}, accepted).ignore();
   }
 }

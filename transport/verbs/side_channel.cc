@@ -46,7 +46,8 @@ void SideChannel::say_once(int socket, SideFrameType type) {
   [[maybe_unused]] const ssize_t sent = ::send(socket, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Reports no error: if the wire cannot be written, its reader finds the break and reports it.
+// Hands queued bytes to the kernel. Reports no error: when a wire breaks, the reading side finds
+// that and reports it.
 void SideChannel::flush() {
   while (!out_.empty()) {
     const iovec part{out_.data(), out_.size()};

@@ -41,7 +41,7 @@ void SideTalk::on_goodbye(const Goodbye& goodbye) {
 
 void SideTalk::on_side_broken(Status reason) noexcept {
   if (!link_.working() || !lost_.ok()) return;
-  if (!goodbye_) {  // after a goodbye, the messages that the peer sent before it still count
+  if (!goodbye_) {  // after a goodbye, the link stays until the peer's messages have come
     lost_ = link_.path.lost(reason);
     lost_at_poll_ = link_.port->polls();
   }
@@ -50,7 +50,8 @@ void SideTalk::on_side_broken(Status reason) noexcept {
 
 bool SideTalk::look_for_end() {
   if (!lost_.ok()) {
-    // What arrived before the loss is in the completion queue by now, and is handled first.
+    // Messages that arrived before the loss are in the completion queue by now. One more poll
+    // handles them before the link breaks.
     if (link_.port->polls() == lost_at_poll_)
       link_.schedule();
     else
@@ -58,8 +59,8 @@ bool SideTalk::look_for_end() {
     return false;
   }
   if (!goodbye_ || !link_.working()) return true;
-  // This side's device has acknowledged everything that the peer sent, so it comes out of the
-  // completion queue soon.
+  // This side's device has acknowledged everything that the peer sent, so the completions of all
+  // messages in the goodbye's counts come soon.
   const bool all = link_.counters.messages_received >= goodbye_->messages &&
                    link_.counters.notifications_received >= goodbye_->notifications;
   if (all || link_.loop->now() >= goodbye_by_)

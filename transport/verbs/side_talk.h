@@ -10,21 +10,21 @@
 
 namespace slime::transport::verbs {
 
-// Handles the peer's frames on the side channel: its queue pairs are ready, its credits, its end.
-// Thread: the loop.
+// Handles the peer's frames on the side channel: READY, credits, and the end. Thread: the loop.
 class SideTalk final : public SideChannelHandler {
  public:
   SideTalk(Link& link, CreditExchange& credits) : link_(link), credits_(credits) {}
 
-  // Breaks the link if the peer has closed or gone. Returns false if there is nothing else to do in
-  // this turn.
+  // Breaks the link if the peer has closed, or if the side channel was lost. Returns false in the
+  // second case: the endpoint then does nothing else in this turn.
   bool look_for_end();
-  // Moves `next` forward to the time by which a peer that closed is gone.
+  // Lowers `next` to the time at which the link breaks at the latest after the peer's goodbye.
   void bound(TimePoint& next) const {
     if (goodbye_) next = std::min(next, goodbye_by_);
   }
-  // Returns the error for work that came back without an earlier error: the device stopped the
-  // queue pair by itself.
+  // Returns the error for work requests that were flushed although no error came before, because
+  // the device stopped the queue pair. Gives the reason if the peer or the side channel has told
+  // one.
   [[nodiscard]] Status flushed() const;
 
  private:

@@ -17,10 +17,11 @@ void SilenceWatch::arm() {
   timer_ = link_.loop->add_timer(deadline_after(link_.loop->now(), interval), [this] { probe(); });
 }
 
-// Once the peer has a call, the device has nothing left to repeat. So while work waits and nothing
-// came for an interval, this side posts an empty write: the peer's device acknowledges it without
-// the peer's program. If the path is gone, the device's retransmissions end the write, and with it
-// the connection. A request whose completion is still to come has the same effect.
+// Posts an empty write if work waits and nothing came for an interval. A request that the peer's
+// device has acknowledged is not repeated any more, so the device would not notice that the path
+// broke after it. The peer's device acknowledges the empty write without the peer's program. If the
+// path is broken, the device's retries fail, which ends the connection. A request whose completion
+// is still to come serves as a probe, too.
 void SilenceWatch::probe() {
   timer_ = TimerId{};
   if (!link_.working() || !waiting_) return;  // update() arms it again

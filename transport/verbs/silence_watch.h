@@ -6,9 +6,9 @@
 
 namespace slime::transport::verbs {
 
-// Finds a peer that falls silent while work waits for it. If the device retries for ever, or if
-// only the peer's program can answer, the side channel finds the silence. If the side channel takes
-// another path, a probe finds that the device's path is broken. Thread: the loop.
+// Finds a peer that falls silent while work waits for it. The keepalive of the side channel finds a
+// silent host. Because the side channel may take another path, an empty RDMA write, the probe,
+// finds that the device's path is broken. Thread: the loop.
 class SilenceWatch {
  public:
   explicit SilenceWatch(Link& link) : link_(link) {}
@@ -16,14 +16,14 @@ class SilenceWatch {
   SilenceWatch& operator=(const SilenceWatch&) = delete;
   ~SilenceWatch() { link_.loop->cancel_timer(timer_); }
 
-  // Starts with the wait for the peer's hello.
+  // Starts the watch; at first the endpoint waits for the peer's hello.
   void start() { link_.side->set_waiting(waiting_ = true); }
   void set_awaiting(bool awaiting) { awaiting_ = awaiting; }
-  // Checks whether work waits. `in_flight`: operations are in flight.
+  // Turns the watch on or off, by whether work waits. `in_flight`: operations are in flight.
   void update(bool in_flight);
 
  private:
-  // Returns a count of what has come so far.
+  // Returns the number of completions, messages and notifications that have come so far.
   [[nodiscard]] std::uint64_t heard() const {
     return link_.counters.completions + link_.counters.messages_received +
            link_.counters.notifications_received;

@@ -8,24 +8,26 @@
 
 namespace slime::transport::verbs {
 
-// Members that asked for a turn. An urgent member gets its turn after the current poll. The others
+// Members that wait for a turn. After hurry() the turns come after the current poll. Otherwise they
 // wait until a poll finds nothing, or for a few polls, because arrivals go first. Thread: the loop.
 template <class Member>
 class TurnQueue {
  public:
-  // Add a member that is not in the queue, except during its own turn.
+  // Adds a member, which must not be in the queue. A member may add itself again during its own
+  // turn.
   void add(Member& member) { waiting_.push_back(&member); }
   void hurry() { urgent_ = true; }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
 
-  // Returns whether the turns come now, after a poll that `found` completions or not.
+  // Returns whether to run the turns now. `found`: the last poll found completions.
   bool due(bool found) { return !found || urgent_ || ++patient_polls_ >= limits::kPatientPolls; }
-  // Calls run() of each. Members that are added meanwhile have their turn in the next call.
+  // Calls run() of each waiting member. Members that are added meanwhile have their turn in the
+  // next call.
   void run() {
     urgent_ = false;
     patient_polls_ = 0;
     running_.swap(waiting_);
-    // A turn may end another member: forget() then sets its entry to null.
+    // A turn may destroy another member: forget() then sets that member's entry to null.
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (running_[i] != nullptr) running_[i]->run();
     }

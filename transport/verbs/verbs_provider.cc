@@ -21,7 +21,7 @@ Result<Setup> setup_of_this_machine() {
 
 constexpr ProviderTraits kTraits{
     .automatic = true,
-    .slow_to_prepare = true,  // an adapter needs time to make queue pairs
+    .slow_to_prepare = true,  // an adapter takes time to make queue pairs
     .may_refuse_memory = true,
     .fits = "both have an active RDMA port",
     .check_hints = &check_hints,

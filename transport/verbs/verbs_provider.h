@@ -10,10 +10,10 @@ struct Functions;
 struct Options;
 
 // Makes the "verbs" provider: RDMA through this machine's libibverbs, with the settings of the
-// SLIME_VERBS_* variables of the environment (verbs/options.h). available() and open_device()
-// return the error of a variable that is wrong.
+// environment's SLIME_VERBS_* variables (verbs/options.h). If a variable is wrong, available() and
+// open_device() return the error.
 std::unique_ptr<Provider> make_verbs_provider();
-// Makes a provider on other functions, which outlive the provider and all that it opens.
+// Makes a provider that calls `functions`, which outlive the provider and everything that it opens.
 std::unique_ptr<Provider> make_verbs_provider(const Functions& functions, Options options);
 
 }  // namespace slime::transport::verbs

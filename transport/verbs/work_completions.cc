@@ -28,7 +28,8 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
   });
   link_.queues.gave_back(count);
   if (!good) fail(id, completion);
-  // Requests complete in order: if one has an error, all earlier ones have succeeded.
+  // The requests of a queue pair complete in order: if one has an error, all earlier ones have
+  // succeeded.
   if (completion.status != IBV_WC_WR_FLUSH_ERR) complete_finished(good);
   return true;
 }
@@ -44,8 +45,8 @@ void WorkCompletions::finish_one(const QueuePair::Owner& owner) {
   if (operation->succeeded()) link_.complete_one_sided(*operation, Status());
 }
 
-// Completes the operations whose last request has ended; unless `all`, the newest operation has
-// failed. Iterates by index, because a callback may post; callbacks do not poll.
+// Completes the operations of finished_ whose last work request has ended. If not `all`, the last
+// operation of finished_ has failed and is left out. A callback may post, but does not poll.
 void WorkCompletions::complete_finished(bool all) {
   const std::size_t failed = all || finished_.empty() ? 0 : 1;
   for (std::size_t i = 0; i + failed < finished_.size(); ++i) {
@@ -54,8 +55,8 @@ void WorkCompletions::complete_finished(bool all) {
   }
 }
 
-// The first error breaks the link and becomes the result of its operation; requests that were
-// flushed after it are only victims.
+// Handles an error completion. The first error breaks the link and becomes the result of its
+// operation. Errors of requests that were flushed after it are only a consequence.
 void WorkCompletions::fail(const WorkId& id, const ibv_wc& completion) {
   count_error(link_.counters, completion.status);
   if (!link_.working()) return;

@@ -7,13 +7,13 @@
 
 namespace slime::transport::verbs {
 
-// Takes the completions of this side's work requests: gives back room and send buffers, completes
-// one-sided operations, and breaks the link with the first error. Thread: the loop.
+// Handles the completions of this side's work requests: gives back room and send buffers, completes
+// one-sided operations, and breaks the link at the first error. Thread: the loop.
 class WorkCompletions {
  public:
   WorkCompletions(Link& link, const SideTalk& side) : link_(link), side_(side) {}
 
-  // Returns false for a completion that matches nothing in flight.
+  // Handles one completion. Returns false if no work request in flight has this id.
   bool take(const WorkId& id, const ibv_wc& completion);
 
  private:

@@ -6,8 +6,8 @@
 
 namespace slime::transport::verbs {
 
-// Names a work request: its endpoint, the queue pair, and the place in that pair's send queue. A
-// completion of an endpoint that has ended never matches another endpoint.
+// Names a work request by its endpoint, its queue pair, and its place in that pair's send queue.
+// The completion of an endpoint that has ended never matches another endpoint.
 struct WorkId {
   std::uint32_t index = 0;       // of the endpoint; 20 bits
   std::uint32_t generation = 0;  // the lower 15 bits of the handle's generation
