@@ -36,7 +36,7 @@ int serve(slime::PeerAgent& agent) {
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
   }
-  agent.close().ignore();  // the handler uses `board`: ends before `board` is destroyed
+  agent.close().ignore();  // no handler runs afterwards, so `board` may be destroyed
   return 0;
 }
 

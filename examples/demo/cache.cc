@@ -39,8 +39,8 @@ void show_progress(const char* what, std::size_t done, std::size_t all) {
   std::fflush(stdout);
 }
 
-// Adds up the time between start() and stop(): of the cache's work, without making and comparing
-// data.
+// Adds up the time between start() and stop(). The program starts it only around calls of the
+// cache.
 class Stopwatch {
  public:
   void start() { begin_ = std::chrono::steady_clock::now(); }

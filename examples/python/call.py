@@ -14,7 +14,7 @@ PROVIDER = os.environ.get("SLIME_PROVIDER", "auto")  # such as "verbs"
 
 
 class Calc:
-    """Plain methods; the arguments and the result travel as msgpack."""
+    """Methods are plain functions. Their arguments and results are sent as msgpack."""
 
     @slime.method
     def add(self, a: int, b: int) -> int:

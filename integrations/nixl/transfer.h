@@ -107,7 +107,7 @@ class TransferRequest : public std::enable_shared_from_this<TransferRequest> {
   // The members from here to `began_` are of the current post; only the thread that takes the
   // post's next step uses them.
   PreparedBatch batch_;
-  bool bound_ = false;    // batch_ is bound to the regions that the last post used
+  bool bound_ = false;    // whether batch_ is bound to regions that may still be valid
   bool retried_ = false;  // this post has looked up its regions a second time, on a new connection
   std::optional<ByteVector> notification_;
   std::uint64_t posts_ = 0;

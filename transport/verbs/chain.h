@@ -46,8 +46,8 @@ struct Chain {
     else
       owners[owner_count++] = {operation, 1, QueuePair::Owner::kNone};
   }
-  // Calls fn(operation, count) for each owner of which the device did not take `count` work
-  // requests. It took the first `accepted` requests of the chain.
+  // Calls fn(operation, count) for each operation with work requests that the device did not take,
+  // `count` in number. The device took the first `accepted` work requests of the chain.
   template <class F>
   void for_refused(std::uint32_t accepted, F&& fn) const {
     std::uint32_t left = accepted;

@@ -90,8 +90,8 @@ Context::Context(Parts parts)
 }
 
 Context::~Context() {
-  // An error means that an object still uses the protection domain. The kernel frees it when the
-  // process ends.
+  // An error means that an object still uses the protection domain. The kernel frees the domain
+  // when the process ends.
   if (const int error = ended(functions.dealloc_pd(pd))) {
     log(LogLevel::kError, "verbs", call_error("ibv_dealloc_pd", error).text());
   }

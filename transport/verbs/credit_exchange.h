@@ -13,9 +13,9 @@ class CreditExchange {
   explicit CreditExchange(Link& link) : link_(link) {}
 
   // ---- credits that the peer gives
-  // Returns OK if more than `reserve` credits are free, otherwise the error for the post. Tells the
-  // peer that this side is starved, unless `message_waits`: a message is queued and will tell the
-  // peer.
+  // Returns OK if more than `reserve` credits are free. Otherwise returns the error for the post,
+  // and tells the peer that this side is starved, unless a queued message (`message_waits`) will
+  // tell the peer.
   Status need(std::uint64_t reserve, bool message_waits);
   // Returns whether a post that was refused for lack of credits would succeed now.
   bool wanted_are_free(bool message_waits);

@@ -31,7 +31,8 @@ void VerbsEndpoint::reset(Status reason) {
   link_.break_now(std::move(reason));
 }
 
-// Resets the queue pairs of a broken endpoint, too: the device may still have its work requests.
+// Resets the endpoint if its operations use the region. Does so even if the endpoint is broken
+// already, because the device may still have its work requests.
 void VerbsEndpoint::reset_if_using(const RegionUses* uses, bool now) {
   if (link_.life.ended() || (uses != nullptr && !link_.operations.use(uses))) return;
   link_.break_now(

@@ -20,9 +20,9 @@ class MessageSender {
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   [[nodiscard]] std::size_t size() const { return messages_.size(); }
 
-  // Posts a short message at once and inline, if it does not have to wait in the queue, and needs
-  // no completion of its own and no note on credits but the grant. Returns false if it was not
-  // posted.
+  // Posts a short message at once and inline. This is possible only if no other message waits, the
+  // message needs no completion of its own, and its MessageNote carries nothing but the grant.
+  // Returns false if the message was not posted.
   bool send_now(std::span<const Bytes> parts, std::uint32_t bytes, Operation& operation);
   // Queues a message for which a credit is free. Returns kResourceExhausted if no send buffer is
   // free.

@@ -27,8 +27,8 @@ class VerbsEndpoint;
 // group is gone, the port keeps the group. Thread: the loop.
 class PairGroup final : public std::enable_shared_from_this<PairGroup> {
  public:
-  // `queue_pairs` are in the state INIT, the message queue pair first. The group closes `account`
-  // when the queue pairs are gone.
+  // `queue_pairs` are in the state INIT, the message queue pair first. `account` is closed after
+  // the queue pairs are gone.
   PairGroup(std::shared_ptr<PortState> port, Handle place, std::shared_ptr<CreditAccount> account,
             std::vector<std::shared_ptr<QueuePair>> queue_pairs, VerbsEndpoint& endpoint);
 

@@ -73,8 +73,8 @@ struct MessageNote {
   [[nodiscard]] std::uint32_t encode() const;
   // Returns nothing if a bit without a meaning is set.
   static std::optional<MessageNote> decode(std::uint32_t immediate);
-  // Returns how far `granted` is ahead of `known`, a counter with all its bits; negative if
-  // `granted` is older.
+  // Returns how far `granted` is ahead of `known`, a full 64-bit count; negative if `granted` is
+  // older.
   [[nodiscard]] std::int32_t ahead_of(std::uint64_t known) const;
   static constexpr std::uint32_t kMask = (1U << 24) - 1;
 

@@ -9,7 +9,7 @@
 
 namespace slime::transport::verbs {
 
-// The users of the device while one of its regions is being closed.
+// Waits for the users of a device, or resets their endpoints, while a region is being closed.
 struct VerbsRegion::Closing {
   std::vector<std::shared_ptr<RegionUsers>> users;
   std::vector<std::shared_ptr<Loop>> loops;

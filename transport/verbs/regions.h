@@ -86,8 +86,8 @@ class Registration {
 };
 
 // A region as its device keeps it, to register it again after the device was opened again.
-// Endpoints read `registration` without the lock, because the device has no endpoints while it
-// changes.
+// Endpoints read `registration` without the lock, because it changes only while the device has no
+// endpoints.
 struct RegionRecord {
   RegionRecord(std::byte* memory, std::uint64_t length, Rights given, MemoryKind of, bool in_allocation)
       : data(memory), bytes(length), rights(given), kind(of), shares(in_allocation) {}

@@ -45,9 +45,9 @@ class SendQueues {
   // Posts a chain, for which there is room. Sets `accepted` to the number of requests that the
   // device took: all of them, unless the status says why not.
   Status post_chain(std::uint32_t number, Chain& chain, std::uint32_t& accepted);
-  // Posts a request with a completion behind the work requests that have none. A work request
-  // without a completion that has succeeded is not flushed, so only the flush of the new request
-  // shows its end.
+  // Posts a request with a completion behind the work requests that asked for none. The device does
+  // not flush a work request that has succeeded, so only the flush of the new request shows that
+  // all earlier ones have ended.
   void mark_ends();
 
   // Returns the queue pair of the work request `id`; null if no work request in flight has this id.

@@ -59,8 +59,8 @@ bool SideTalk::look_for_end() {
     return false;
   }
   if (!goodbye_ || !link_.working()) return true;
-  // This side's device has acknowledged everything that the peer sent, so the completions of all
-  // messages in the goodbye's counts come soon.
+  // The peer's goodbye tells how many messages and notifications it has sent. This side's device
+  // has acknowledged all of them, so their completions come soon.
   const bool all = link_.counters.messages_received >= goodbye_->messages &&
                    link_.counters.notifications_received >= goodbye_->notifications;
   if (all || link_.loop->now() >= goodbye_by_)

@@ -18,7 +18,7 @@ class SideTalk final : public SideChannelHandler {
   // Breaks the link if the peer has closed, or if the side channel was lost. Returns false in the
   // second case: the endpoint then does nothing else in this turn.
   bool look_for_end();
-  // Lowers `next` to the time at which the link breaks at the latest after the peer's goodbye.
+  // After the peer's goodbye, lowers `next` to the latest time at which the link breaks.
   void bound(TimePoint& next) const {
     if (goodbye_) next = std::min(next, goodbye_by_);
   }

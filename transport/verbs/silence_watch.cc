@@ -17,11 +17,11 @@ void SilenceWatch::arm() {
   timer_ = link_.loop->add_timer(deadline_after(link_.loop->now(), interval), [this] { probe(); });
 }
 
-// Posts an empty write if work waits and nothing came for an interval. A request that the peer's
-// device has acknowledged is not repeated any more, so the device would not notice that the path
-// broke after it. The peer's device acknowledges the empty write without the peer's program. If the
-// path is broken, the device's retries fail, which ends the connection. A request whose completion
-// is still to come serves as a probe, too.
+// Posts an empty write if work waits and nothing came for an interval. This side's device repeats
+// no request that the peer's device has acknowledged, so it does not notice when the path breaks
+// after that. The peer's device acknowledges the empty write without the peer's program. If the
+// path is broken, the retries fail, which ends the connection. Posts nothing while a request still
+// has its completion to come, because that request has this effect, too.
 void SilenceWatch::probe() {
   timer_ = TimerId{};
   if (!link_.working() || !waiting_) return;  // update() arms it again
