@@ -75,7 +75,7 @@ Result<std::vector<GidInfo>> read_gids(const Functions& functions, ibv_context* 
 Result<GidInfo> select_gid(const PortInfo& port, const Options& options, std::string& reason);
 std::string gid_text(const ibv_gid& gid);         // "::ffff:10.9.0.1"
 std::string gid_type_text(const GidInfo& gid);    // "RoCE v2 on eth0"
-int mtu_bytes(ibv_mtu mtu);                       // bytes, such as 4096; 0 for a value that is no MTU
+int mtu_bytes(ibv_mtu mtu);                       // such as 4096; 0 for a value that is no MTU
 double port_gigabits(const ibv_port_attr& port);  // nominal; 0: unknown
 std::string_view port_state_name(ibv_port_state state);
 std::string_view link_layer_name(std::uint8_t link_layer);

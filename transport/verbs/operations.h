@@ -49,7 +49,7 @@ struct OneSided {
   bool started = false;   // the device knows of it
   bool posted = false;    // wholly
   bool reported = false;  // as stuck
-  bool left = false;      // the device has finished with the operation, and its regions are released
+  bool left = false;      // the device has finished with it, and its regions are released
   Status failure;
 
   [[nodiscard]] bool succeeded() const { return posted && in_flight == 0 && failure.ok(); }

@@ -20,10 +20,10 @@ struct Options {
   int traffic_class = 0;         // SLIME_VERBS_TRAFFIC_CLASS: 0 to 255
   int pkey_index = 0;            // SLIME_VERBS_PKEY_INDEX
   int hop_limit = 64;            // SLIME_VERBS_HOP_LIMIT: 1 to 255
-  int timeout = -1;              // SLIME_VERBS_TIMEOUT: 1 to 31; each try takes 4.096 us x 2^timeout
+  int timeout = -1;              // SLIME_VERBS_TIMEOUT: each try takes 4.096 us x 2^(1 to 31)
   int retry_count = -1;          // SLIME_VERBS_RETRY_COUNT: 0 to 7; -1: by transport/outage.h
-  int rnr_retry = 6;             // SLIME_VERBS_RNR_RETRY: 0 to 6; 7, which retries for ever, is refused
-  int min_rnr_timer = 12;        // SLIME_VERBS_MIN_RNR_TIMER: 1 to 31; 0, which is 655 ms, is refused
+  int rnr_retry = 6;             // SLIME_VERBS_RNR_RETRY: 0 to 6; refuses 7 (retries for ever)
+  int min_rnr_timer = 12;        // SLIME_VERBS_MIN_RNR_TIMER: 1 to 31; refuses 0 (655 ms)
   int rd_atomic = 16;            // SLIME_VERBS_RD_ATOMIC: reads and atomics in flight per pair
   int data_queue_pairs = 2;      // SLIME_VERBS_DATA_QPS: 1 to 8
   int send_queue_depth = 2047;   // SLIME_VERBS_SEND_DEPTH: work requests of one data queue pair

@@ -106,7 +106,7 @@ struct RegionRecord {
   std::shared_ptr<Registration> registration;  // null: not registered now, and `missing` says why
   std::uint64_t first = 0;                     // offset of the region within the registration
   std::uint32_t useless_key = 0;               // if the registration is shared
-  bool allocates = false;                      // regions inside of this one may share its registration
+  bool allocates = false;                      // regions inside of it may share the registration
   bool closed SLIME_GUARDED_BY(mutex) = false;
   Status missing;
 };
