@@ -26,8 +26,8 @@ bool DataSender::worth_striping(std::span<const CopyBlock> copies) const {
   return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
 }
 
-// Returns the data queue pair that has the least work; of several, the last one. That one has the
-// smallest ring, and the device finds it in its cache, because it is always the same.
+// Returns the data queue pair that has the least work; of several, the last one, whose ring is the
+// smallest. Choosing always the same queue pair keeps it in the device's cache.
 std::uint32_t DataSender::least_busy() const {
   std::uint32_t best = 0;
   std::size_t least = SIZE_MAX;

@@ -1,5 +1,5 @@
-// A connection that is being made: reserves what an endpoint needs, tells the peer its parameters,
-// and makes the endpoint from the peer's parameters.
+// A connection that is being made: reserves what an endpoint needs, sends this side's parameters to
+// the peer, and makes the endpoint from the peer's parameters.
 #include <algorithm>
 
 #include "base/str.h"
