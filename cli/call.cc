@@ -40,7 +40,7 @@ int print_value(Payload& reply) {
   return kExitOk;
 }
 
-// Reads all of standard input, up to the size that a call can carry.
+// Reads standard input to its end. Returns kInvalidArgument for more than kMaxPayloadBytes bytes.
 Result<ByteVector> read_input() {
   ByteVector out;
   std::array<std::byte, std::size_t{64} * 1024> part{};
@@ -66,7 +66,8 @@ int call(const CallOptions& options) {
   std::string service = options.at.service;
   std::string method = options.method;
   if (service.empty()) {
-    // The last dot separates them: names of services may contain dots.
+    // The last dot separates the service from the method, because names of services may contain
+    // dots.
     const std::size_t dot = options.method.rfind('.');
     if (dot == std::string::npos || dot == 0 || dot + 1 == options.method.size()) {
       return fail(kCall, {Code::kInvalidArgument, str("'", options.method, "' is not SERVICE.METHOD")});

@@ -23,7 +23,8 @@ struct DoctorOptions {
   std::string ctrl_url;
   bool json = false;
 };
-// Returns 1 if something that Slime needs does not work here; advice alone returns 0.
+// Prints what this machine can do. Returns exit code 1 if a check has Verdict::kBroken, else 0,
+// also with advice.
 int doctor(const DoctorOptions& options);
 
 struct PeersOptions {
@@ -34,13 +35,17 @@ struct PeersOptions {
 };
 int peers(const PeersOptions& options);
 
-// The peer of a command, or a service of any live server, and how to reach it.
+// Options that name the target of a command and how to reach it. The target is a peer, or any live
+// server of a service.
 struct PeerOptions {
-  std::string peer;     // a name, or "host:port"
-  std::string service;  // instead of a peer; or limits the command to this service of the peer
+  std::string peer;  // a name, or "host:port"
+  // with an empty `peer`: the service whose servers are the target; else selects one service of the
+  // peer
+  std::string service;
   std::string ctrl_url;
   std::string scope = "default";
-  std::string token_file;  // file of the token that the peers share; empty: $SLIME_TOKEN
+  // path of the file with the token that all peers share; empty: the token is in $SLIME_TOKEN
+  std::string token_file;
   std::string provider = "auto";
   double timeout_seconds = 30;
 };
@@ -49,7 +54,7 @@ struct CallOptions {
   PeerOptions at;
   std::string method;                  // "service.method"; without a peer only the method
   std::vector<std::string> arguments;  // JSON values
-  // for a method of bytes: sends stdin unchanged, and writes the answer to stdout
+  // true: the method takes and returns raw bytes; sends stdin unchanged, writes the reply to stdout
   bool raw = false;
 };
 int call(const CallOptions& options);
@@ -60,7 +65,7 @@ struct ServicesOptions {
   bool json = false;
 };
 int services(const ServicesOptions& options);
-// Lists the services of the whole scope, with their servers.
+// Prints all services of the scope, each with the peers that serve the service.
 int all_services(const ServicesOptions& options);
 
 struct StubsOptions {
@@ -72,7 +77,8 @@ struct StubsOptions {
 int stubs(const StubsOptions& options);
 
 struct NixlPluginDirOptions {
-  std::string python;  // the interpreter that can import nixl; empty: find_nixl() chooses
+  // path of the Python interpreter that can import nixl; empty: find_nixl() chooses an interpreter
+  std::string python;
   bool json = false;
 };
 int nixl_plugin_dir(const NixlPluginDirOptions& options);

@@ -36,9 +36,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Wanted bytes in flight for a connection of the TCP provider: a few chunks of bulk data.
+// Recommended socket buffer of a TCP connection in bytes: room for a few chunks of a bulk transfer
+// in flight.
 constexpr std::uint64_t kWantedSocketBytes = 4 << 20;
-// Wanted descriptors: one for each connection, two for each agent, and those of the program.
+// Recommended limit of open file descriptors. An agent uses one per connection and two of its own.
 constexpr std::uint64_t kWantedFds = 4096;
 
 std::optional<std::string> first_line(const fs::path& path) {
@@ -75,7 +76,8 @@ Finding socket_buffer(const char* name, const char* path, const char* key) {
           str("as root: sysctl -w ", key, "='4096 131072 ", kWantedSocketBytes, "'")};
 }
 
-// Reports how long a peer may be unreachable, for agents without an option for it.
+// Reports the outage tolerance set in the environment: how long a peer may be unreachable before an
+// agent gives the peer up. Agents with an explicit option ignore the environment.
 Finding outage_tolerated() {
   const char* const name = "outage tolerated";
   const auto outage = transport::outage_from_environment();
@@ -113,7 +115,7 @@ Finding check_choice() {
     return {"provider auto", Verdict::kBroken, devices.error().text(), "see the setting that it names"};
   const auto loop = transport::Loop::create();
   if (!loop) return {"provider auto", Verdict::kBroken, loop.error().text(), ""};
-  // Like an agent, leaves out devices that open no port.
+  // Opening the ports removes the devices that open no port, as in an agent.
   const auto ports = (*devices)->open_ports(**loop);
   if (!ports) return {"provider auto", Verdict::kBroken, ports.error().text(), ""};
   std::string order;
@@ -133,7 +135,7 @@ std::vector<Finding> check_providers() {
     auto provider = transport::make_provider(name);
     const Status status = provider ? (*provider)->available() : provider.error();
     any = any || status.ok();
-    // verbs has its own findings, with the reasons and what to do.
+    // check_verbs() reports in detail why the provider verbs is not usable.
     const std::string why = name == "verbs" ? "see libibverbs and rdma below" : status.text();
     out.push_back(status.ok() ? Finding{label, Verdict::kOk, "works here", ""}
                               : Finding{label, Verdict::kInfo, "not usable: " + why, ""});
@@ -156,7 +158,8 @@ std::vector<Finding> check_processor() {
            "with one core a waiting caller and its peer take turns: use Progress::kThread, the default"}};
 }
 
-// Reports the huge pages that Pages::kHuge takes. A machine without any is not wrong.
+// Reports the kernel's pool of huge pages, from which Pages::kHuge allocates. An empty pool is not
+// an error.
 Finding check_huge_page_pool() {
   const transport::HugePages pool = transport::read_huge_pages();
   const char* const name = "pool of huge pages";
@@ -196,8 +199,8 @@ std::vector<Finding> check_limits() {
 
 namespace {
 
-// Checks whether the kernel may read our memory for another process of this user, such as a local
-// peer.
+// Checks whether another process of this user may read the memory of this process
+// (process_vm_readv), as local peers do.
 Finding check_reading() {
   const char* const name = "memory of local peers";
   static constexpr std::uint64_t kWord = 0x736c696d65;

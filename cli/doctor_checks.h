@@ -10,8 +10,8 @@ namespace slime::cli {
 enum class Verdict {
   kOk,
   kInfo,    // a fact; nothing to do
-  kAdvice,  // works, and would work better after a change
-  kBroken,  // Slime cannot work, or not as the settings demand
+  kAdvice,  // works, but a change of the machine would improve it
+  kBroken,  // Slime does not work, or cannot do what the settings require
 };
 std::string_view verdict_name(Verdict verdict);  // "ok", "info", "advice", "broken"
 
@@ -25,14 +25,15 @@ struct Finding {
 
 std::string bytes_text(std::uint64_t bytes);  // "16 MiB"
 
-// Each function checks one part of the machine and changes nothing.
+// Each check_...() function examines one part of the machine, changes nothing and returns the
+// findings.
 std::vector<Finding> check_providers();
 std::vector<Finding> check_processor();
 std::vector<Finding> check_memory();     // huge pages
 std::vector<Finding> check_limits();     // file descriptors
-std::vector<Finding> check_isolation();  // whether local peers may copy memory from each other
+std::vector<Finding> check_isolation();  // checks whether local peers may copy each other's memory
 std::vector<Finding> check_network();    // TCP buffers, loopback
-// library, locked memory, devices, ports, GIDs, and the chosen port
+// checks RDMA: the library, the limit of locked memory, devices, ports, GIDs and the chosen port
 std::vector<Finding> check_verbs();
 std::vector<Finding> check_runtime_dir();
 std::vector<Finding> check_ctrl(const std::string& url);  // an empty `url`: no check

@@ -19,14 +19,15 @@ namespace {
 namespace verbs = transport::verbs;
 namespace fs = std::filesystem;
 
-// Registered memory of one agent: its receive slots, and regions for bulk data.
+// Recommended limit of locked memory in bytes: holds the registered memory of one agent, which is
+// its receive slots and the regions for bulk data.
 constexpr std::uint64_t kWantedLockedBytes = std::uint64_t{1} << 30;
 
 std::string size_text(std::uint64_t most) {
   return most >= std::uint64_t{1} << 48 ? "any size" : "up to " + bytes_text(most);
 }
 
-// Returns whether this process may lock more memory than its limit.
+// Returns whether this process has CAP_IPC_LOCK and so may lock more memory than RLIMIT_MEMLOCK.
 bool may_exceed_memlock() {
   constexpr int kCapIpcLock = 14;
   std::ifstream in("/proc/self/status");
@@ -58,7 +59,7 @@ Finding library(const verbs::Functions& functions) {
   std::string value = "loaded";
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(functions.get_device_list), &info) != 0 && info.dli_fname != nullptr) {
-    // The name of the real file ends with the version.
+    // Resolves links, because only the name of the library's real file contains its version.
     std::error_code error;
     const fs::path path = fs::canonical(info.dli_fname, error);
     value = error ? std::string(info.dli_fname) : path.string();
@@ -156,7 +157,8 @@ Finding describe_choice(const Result<verbs::Selection>& choice) {
     }
     return out;
   }
-  // A setting that asks for a missing device is an error; Slime does not take another device.
+  // kInvalidArgument means that a setting names a device that is missing. Slime then uses no other
+  // device, so this is an error and not advice.
   const bool as_asked = choice.error().code() != Code::kInvalidArgument;
   return {"rdma choice", as_asked ? Verdict::kAdvice : Verdict::kBroken, "no port can be used",
           choice.error().text()};
@@ -180,7 +182,7 @@ std::vector<Finding> check_verbs() {
     out.push_back({"libibverbs", Verdict::kAdvice,
                    "not usable: without it peers on other hosts are reached over TCP",
                    functions.error().text()});
-    // If the kernel has no device either, installing the library is not enough.
+    // Reports a missing device too: without a device, installing the library does not help.
     std::error_code error;
     if (fs::directory_iterator("/sys/class/infiniband", error) == fs::directory_iterator()) {
       out.push_back(no_devices(verbs::no_device()));

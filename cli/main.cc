@@ -62,7 +62,8 @@ void add_peer(Command& command, PeerOptions& options, const char* service_help) 
   command.option("--timeout", options.timeout_seconds, "seconds until the call fails").show_default();
 }
 
-// With --service there is no PEER: each word belongs to the parameter after the one that got it.
+// Corrects the positional arguments of `call --service`, which has no PEER: the word parsed as PEER
+// is the METHOD, and the word parsed as METHOD is the first argument. Checks that none is missing.
 Status shift_call(CallOptions& options) {
   const bool any_server = !options.at.service.empty();
   if (options.at.peer.empty()) return missing(any_server ? "METHOD" : "PEER");
@@ -161,7 +162,7 @@ int run(int argc, char** argv) {
   program.require_command();
   program.version_flag("--version", "slime " SLIME_VERSION);
   std::string log_level = "warning";
-  // Unknown levels are errors, in the environment too.
+  // check() also rejects an unknown level that comes from the environment.
   program.option("--log", log_level, "debug, info, warning, error or off; to stderr")
       .env("SLIME_LOG")
       .check([](const std::string& name) { return set_log_level(name); });
@@ -183,8 +184,9 @@ int run(int argc, char** argv) {
 }  // namespace slime::cli
 
 int main(int argc, char** argv) {
-  // The reader of our output may close its pipe early.
+  // Ignores SIGPIPE: the program that reads our output may close its pipe before we end.
   std::signal(SIGPIPE, SIG_IGN);
-  slime::dump_on_signal().ignore();  // if this fails, SIGUSR1 only ends the program
+  // Prints diagnostics on SIGUSR1. If the handler cannot be installed, SIGUSR1 ends the program.
+  slime::dump_on_signal().ignore();
   return slime::cli::run(argc, argv);
 }

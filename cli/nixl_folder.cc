@@ -22,10 +22,11 @@ namespace fs = std::filesystem;
 constexpr std::string_view kUnfinished = ".new-";
 constexpr auto kUnfinishedIsOld = std::chrono::hours(24);
 
-// The target of each link, by the link's name relative to the folder.
+// Maps the path of each link, relative to the folder, to the link's target.
 using Links = std::map<fs::path, fs::path>;
 
-// Adds a link for each entry of `from`, with the entry's name.
+// Adds to `links`, for each entry of the folder `from`, a link in the folder `to` with the entry's
+// name.
 Status add_entries(Links& links, const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::directory_iterator entries(from, error);
@@ -42,8 +43,8 @@ Result<Links> plan_links(const NixlInstall& nixl, const fs::path& plugin) {
   SLIME_TRY(add_entries(out, nixl.libraries / "plugins", libraries / "plugins"));
   out[libraries / "plugins" / plugin.filename()] = plugin;
   std::error_code error;
-  // auditwheel has put libraries beside the package `slime`; the plugin looks for them at
-  // ../../slime_rdma.libs.
+  // The folder of libraries that auditwheel adds beside the package `slime`. The plugin loads these
+  // libraries from ../../slime_rdma.libs.
   const fs::path own = plugin.parent_path().parent_path().parent_path() / "slime_rdma.libs";
   for (const fs::path& folder : {nixl.third_party, own})
     if (fs::is_directory(folder, error)) out[folder.filename()] = folder;
@@ -82,8 +83,8 @@ Result<fs::path> cache_root() {
   return Status(Code::kUnavailable, "no folder for the cache: set XDG_CACHE_HOME, or HOME");
 }
 
-// Makes the folder if it does not exist. NIXL loads and runs the plugins in it, so no other user
-// may write there.
+// Makes the folder if it does not exist. kPermissionDenied if another user may write to the folder,
+// because NIXL loads and runs the plugins in it.
 Status make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return cannot_write(path, errno);
   struct stat info {};
@@ -138,8 +139,8 @@ void remove_unfinished(const fs::path& cache) {
   }
 }
 
-// Moves the finished folder `made` to its place. If another process does so at the same time, one
-// of the two equal folders stays. Swaps `made` with a damaged folder at the place.
+// Renames the finished folder `made` to `place`. Keeps a complete folder at `place`, which another
+// process may have made at the same time, and replaces a damaged one.
 Status move_into_place(const fs::path& made, const fs::path& place, const Links& links) {
   if (::rename(made.c_str(), place.c_str()) == 0 || is_complete(place, links)) return {};
   const fs::path damaged = str(made.string(), "-damaged");

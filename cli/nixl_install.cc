@@ -71,7 +71,8 @@ Result<std::string> choose_interpreter(const std::string& wanted) {
   if (!wanted.empty()) return resolve(wanted);
   if (const char* active = std::getenv("VIRTUAL_ENV"); active != nullptr && *active != '\0')
     return resolve((fs::path(active) / "bin/python").string());
-  // `bin/slime` of a virtual environment may be called without activating the environment.
+  // Finds the virtual environment of this program by its pyvenv.cfg, because `bin/slime` may be
+  // called without activating the environment.
   std::error_code error;
   for (fs::path folder = this_program().parent_path(); folder.has_relative_path();
        folder = folder.parent_path()) {
@@ -84,7 +85,8 @@ Result<nlohmann::json> run_probe(const std::string& python) {
   auto child =
       bench::Child::start({"-c", std::string(embedded::nixl_scripts("nixl_probe.py"))}, python, SIGTERM);
   if (!child) return child.error();
-  // A sitecustomize.py may print lines before the answer.
+  // Skips lines that are not the probe's answer: a sitecustomize.py may print before the probe
+  // does.
   for (int i = 0; i < kMaxLines; ++i) {
     const auto line = child->read_line(kPythonAnswers);
     if (!line) break;
@@ -160,14 +162,14 @@ Result<NixlInstall> find_nixl(const std::string& python) {
 Result<fs::path> find_nixl_plugin() {
   const fs::path bin = this_program().parent_path();
   std::error_code error;
-  // The places, in order: an installation by CMake, the build tree, and a wheel from which
-  // auditwheel has moved the programs to site-packages/slime_rdma.scripts.
+  // Looks, in order, where CMake installs the plugin, in the build tree, and in a wheel whose
+  // programs auditwheel has moved to site-packages/slime_rdma.scripts.
   for (const char* place : {SLIME_NIXL_PLUGIN_PLACE, "../integrations/nixl", "../slime/nixl"}) {
     const fs::path found = fs::canonical(bin / place / kPluginFile, error);
     if (!error) return found;
   }
-  // Looks where a wheel puts the plugin, beside its programs in bin. The plugin is the same for
-  // each Python of the environment.
+  // Looks where a wheel installs the plugin when its programs are in bin. Takes the first match:
+  // the plugin is the same for every Python version of the environment.
   for (const char* packages : {"site-packages", "dist-packages"}) {
     glob_t found{};
     const std::string pattern = (bin / "../lib*/python3*" / packages / "slime/nixl" / kPluginFile).string();

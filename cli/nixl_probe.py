@@ -1,7 +1,7 @@
 """Prints one line of JSON that says where NIXL's libraries are. Does not import NIXL, because the import loads them."""
 import sys
 
-# Does not import modules from the working directory, because a program of the user would not.
+# Removes the working directory from the import path, so that no module is imported from there.
 sys.path[:] = [folder for folder in sys.path if folder]
 
 import importlib.metadata
@@ -10,7 +10,7 @@ import json
 import os
 import re
 
-# The package `nixl` tries these packages in this order.
+# NIXL's packages, in the order in which the package `nixl` tries to import them.
 PACKAGES = ("nixl_cu13", "nixl_cu12", "nixl_cu11", "nixl_rocm")
 
 

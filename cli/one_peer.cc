@@ -18,7 +18,7 @@ namespace {
 
 // How often a wait checks for Ctrl-C.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(100);
-// A person waits for the error; a suggestion must not take long.
+// Timeout of the request for a suggestion. Short, because a user waits for the error message.
 constexpr Nanos kSuggestWithin = std::chrono::seconds(2);
 
 std::atomic<bool> g_interrupted{false};
@@ -42,7 +42,8 @@ Result<std::vector<rpc::ServiceInfo>> decode_list(const Result<Payload>& reply) 
   return list;
 }
 
-// Returns the peers' shared token; empty if they use keys of nanoctrl.
+// Returns the token that all peers share, from `file` or $SLIME_TOKEN. Empty if neither is set:
+// then the peers use the keys that nanoctrl distributes.
 Result<std::string> shared_token(const std::string& file) {
   if (!file.empty()) return ctrl::read_token_file(file);
   const char* token = std::getenv("SLIME_TOKEN");
@@ -59,8 +60,8 @@ Result<std::unique_ptr<OnePeer>> OnePeer::open(const PeerOptions& options) {
   std::signal(SIGINT, [](int) { g_interrupted = true; });
   std::signal(SIGTERM, [](int) { g_interrupted = true; });
   PeerAgentOptions out;
-  // Each process has a name of its own, so that two callers at the same time do not compete for
-  // one.
+  // Gives the agent a random name, so that two commands at the same time do not compete for one
+  // name.
   out.name = str("slime-cli-", getpid(), "-", InstanceId::random().to_string().substr(0, 8));
   out.kind = "cli";
   out.scope = options.scope;
@@ -82,7 +83,7 @@ OnePeer::OnePeer(std::unique_ptr<PeerAgent> agent, const PeerOptions& options, N
     peer_ = agent_->peer(options.peer);
 }
 
-// The answer has arrived; an error of closing does not matter to the caller.
+// Ignores an error of close(): the command has its reply already.
 OnePeer::~OnePeer() { agent_->close().ignore(); }
 
 bool OnePeer::interrupted() { return g_interrupted; }

@@ -12,26 +12,28 @@
 
 namespace slime::cli {
 
-// The peer or the service of a command, and the agent that reaches it. Owns the agent, which lives
-// as long as the command. From open() on Ctrl-C ends the waits. Thread: one.
+// The target of a command (a peer, or any live server of a service) and the agent that connects to
+// it. The agent closes in the destructor. After open(), Ctrl-C cancels the calls under way. Thread:
+// one.
 class OnePeer {
  public:
-  // Opens the named peer, or else any live server of the service. Errors: kInvalidArgument for an
-  // invalid timeout; errors of PeerAgent::start().
+  // Starts the agent. The target is `options.peer`, or any live server of `options.service` if
+  // `peer` is empty. Errors: kInvalidArgument for an invalid timeout; errors of PeerAgent::start().
   static Result<std::unique_ptr<OnePeer>> open(const PeerOptions& options);
   ~OnePeer();
   OnePeer(const OnePeer&) = delete;
   OnePeer& operator=(const OnePeer&) = delete;
 
-  // Calls a method. Ctrl-C cancels the call, so that the peer's handler is told. `raw`: the body is
-  // for a method of bytes.
+  // Calls a method and waits for the reply. Ctrl-C cancels the call at the peer too. `raw`: the
+  // method takes bytes, and `body` is sent unchanged.
   Result<Payload> call(std::string_view service, std::string_view method, ByteVector body, bool raw = false);
-  // Returns the peer's services: all, or the named one. For any live server: the service that
-  // open() named.
+  // services() returns all services of the peer, or only the service of open() if that named no
+  // peer. service() returns the service `name`.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
-  // After a call that failed because something was missing, prints to stderr what the peer offers.
-  // Prints nothing if the peer does not answer.
+  // Prints to stderr which services, methods or parameters the peer has. For a call that failed
+  // because a service, method or parameter does not exist. Prints nothing if the peer does not
+  // answer.
   void suggest(std::string_view service, std::string_view method);
 
   // Returns whether Ctrl-C was pressed.

@@ -7,7 +7,7 @@
 namespace slime::cli {
 namespace {
 
-// Number of names that a suggestion lists; it counts the others.
+// The most names that a suggestion prints; the further names are only counted.
 constexpr std::size_t kMaxSuggested = 20;
 
 std::string parameter_text(const rpc::ParameterInfo& parameter) {

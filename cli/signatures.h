@@ -6,17 +6,18 @@
 
 #include "rpc/reflection.h"
 
-// Shows a peer's description of its services to people.
+// Formats a peer's description of its services as text for people.
 namespace slime::cli {
 
-// Returns "(count: int, name?: str, *rest: any)". A "?" marks an optional argument; "(...)" takes
-// anything.
+// Returns a method's parameter list, such as "(count: int, name?: str, *rest: any)". A "?" marks an
+// optional parameter. "(...)" means that the method does not declare its parameters.
 std::string parameters_text(const rpc::MethodInfo& method);
 
-// Returns "int", or for a streaming method "int, reads str, writes bytes".
+// Returns a method's result type, such as "int". For a streaming method also the types of the
+// messages: "int, reads str, writes bytes".
 std::string result_text(const rpc::MethodInfo& method);
 
-// Makes a peer's text safe for a terminal: control characters become "?".
+// Makes a peer's text safe for a terminal: replaces each control character with "?".
 std::string printable(std::string_view text);
 
 // Returns help for a call of `service`.`method` that failed because the method does not exist or

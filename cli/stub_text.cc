@@ -30,7 +30,7 @@ std::string Names::take(std::string_view name) {
     else if (base.empty() || base.back() != '_')
       base.push_back('_');
   }
-  // Names that begin with _ are reserved in both languages.
+  // Avoids a leading '_' or digit: names with a leading '_' are reserved in C++ and Python.
   if (base.empty() || !is_letter(base[0])) base.insert(0, "x");
   const std::string_view separator = base.back() == '_' ? "" : "_";
   std::string out = base;
@@ -41,7 +41,8 @@ std::string Names::take(std::string_view name) {
 }
 
 std::vector<std::string> lines_of(std::string_view raw) {
-  // Source files are UTF-8; a peer's text may not be.
+  // Replaces invalid UTF-8, because the generated source file must be UTF-8 and a peer's text may
+  // not be.
   const auto valid = nlohmann::json::parse(print(nlohmann::json(raw), -1)).get<std::string>();
   std::string_view text = valid;
   std::vector<std::string> out;

@@ -7,8 +7,8 @@
 
 #include "rpc/reflection.h"
 
-// Stubs: code that calls a service with its own names and types, generated from a peer's
-// description. Every text of a peer becomes names, strings and comments, never code.
+// Generates stubs: classes that call a peer's services through typed methods. Texts from the peer
+// become only names, string literals and comments of the stubs, never code.
 namespace slime::cli {
 
 struct StubOptions {
@@ -17,11 +17,11 @@ struct StubOptions {
 std::string python_stubs(const std::vector<rpc::ServiceInfo>& services);
 std::string cpp_stubs(const std::vector<rpc::ServiceInfo>& services, const StubOptions& options);
 
-// Returns whether `name` is an identifier in C++ and Python; does not check keywords.
+// Returns whether `name` is a valid identifier in C++ and Python. Keywords count as valid.
 bool is_identifier(std::string_view name);
 
-// Makes identifiers that are unique and not reserved: "other.name" becomes other_name, "class"
-// becomes class_, a second `add` becomes add_2.
+// Converts names to identifiers that are unique in this object and not reserved: "other.name"
+// becomes other_name, "class" becomes class_, a second "add" becomes add_2.
 class Names {
  public:
   explicit Names(std::set<std::string, std::less<>> reserved) : taken_(std::move(reserved)) {}
@@ -31,7 +31,7 @@ class Names {
   std::set<std::string, std::less<>> taken_;
 };
 
-// Returns the lines of a text, without control characters and without empty lines at the end.
+// Splits a text into lines. Replaces control characters, and removes empty lines at the end.
 std::vector<std::string> lines_of(std::string_view text);
 
 }  // namespace slime::cli

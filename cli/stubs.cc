@@ -52,7 +52,8 @@ int stubs(const StubsOptions& options) {
     if (list.error().code() == Code::kNotFound) (*peer)->suggest(options.at.service, "");
     return OnePeer::interrupted() ? kExitInterrupted : exit_code;
   }
-  // Every peer serves the reserved services; stubs of them are made only on request.
+  // Removes the reserved services, which every peer serves: their stubs are made only if --service
+  // names one.
   if (options.at.service.empty())
     std::erase_if(*list, [](const auto& each) { return each.name.rfind(rpc::kReservedPrefix, 0) == 0; });
   if (list->empty())

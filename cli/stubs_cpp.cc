@@ -44,7 +44,7 @@ constexpr std::array kKeywords{
     "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
     "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
     "xor_eq"};
-// Names that the generated code uses, and common macros.
+// Reserved besides the keywords: names that the generated code uses, and common macros.
 constexpr std::array kUsed{"slime", "std",  "stub_", "signature_", "at",    "errno", "assert",
                            "linux", "unix", "EOF",   "NULL",       "major", "minor"};
 
@@ -94,12 +94,13 @@ std::string parameter_type(const WireType& type) {
   return small ? type_name(type) : "const " + type_name(type) + "&";
 }
 
-// Removes backslashes at line ends, which would join a comment with the next line.
+// Returns `doc` as // comment lines. Removes backslashes at line ends, which would continue the
+// comment on the next line of code.
 std::string comment(const std::string& doc, const std::string& indent) {
   std::string out;
   for (std::string line : lines_of(doc)) {
     while (!line.empty() && line.back() == '\\') line.pop_back();
-    // "??/" is a trigraph: it stands for a backslash
+    // Avoids the trigraph "??/", which stands for a backslash.
     std::replace(line.begin(), line.end(), '?', '.');
     out.append(indent).append(line.empty() ? "//" : "// ").append(line).append("\n");
   }
@@ -112,7 +113,8 @@ struct Parameter {
   bool rest = false;
 };
 
-// Returns the start of a method's calls. Sends the signature if all of its types are known.
+// Returns the start of a generated method body, up to the call. Includes the method's signature if
+// all its types are known, so that the server can check it.
 std::string call_of(const rpc::MethodInfo& info) {
   const rpc::Signature signature(info);
   if (signature.hash() == 0) return "    return stub_.";
@@ -120,12 +122,13 @@ std::string call_of(const rpc::MethodInfo& info) {
              ");\n    return stub_.with_signature(signature_).");
 }
 
-// Returns the arguments `passed`, ", a, b", encoded for a raw call.
+// Returns code that encodes the arguments of a raw call. `passed` has their names: ", a, b".
 std::string encoded(const std::string& passed) {
   return str(", slime::rpc::encode_attached_arguments(", passed.empty() ? passed : passed.substr(2), ")");
 }
 
-// Returns a streaming method for callers that pass `passed`.
+// Returns the code of a streaming method. `taken` is its parameter list; `passed` has the names of
+// its parameters: ", a, b".
 std::string stream_overload(const rpc::MethodInfo& info, const std::string& name, const std::string& taken,
                             const std::string& passed) {
   const auto messages = [](const std::string& type) {
@@ -142,14 +145,14 @@ std::string stream_overload(const rpc::MethodInfo& info, const std::string& name
              ">(", literal(info.name), passed, ");\n  }\n");
 }
 
-// Returns a bytes method; its users encode the body.
+// Returns the code of a method that takes one body of raw bytes, encoded by the caller.
 std::string bytes_method(const rpc::MethodInfo& info, const std::string& name) {
   return str("  slime::Future<slime::Payload> ", name,
              "(slime::ByteVector body) {\n    return stub_.call_bytes(", literal(info.name),
              ", std::move(body));\n  }\n");
 }
 
-// Returns one overload, with the first `count` parameters.
+// Returns the code of one overload of the method: the overload with the first `count` parameters.
 std::string overload(const rpc::MethodInfo& info, const std::string& name,
                      const std::vector<Parameter>& parameters, std::size_t count) {
   std::string taken;
@@ -182,7 +185,8 @@ std::string method(const rpc::MethodInfo& info, const std::string& name) {
     omits = omits || each.optional;
     if (!omits) needed = parameters.size();
     if (each.rest) {
-      // Required with all parameters before it; without it they have overloads of their own.
+      // A variadic parameter after required parameters is in every overload. After an optional
+      // parameter, it is only in the longest overload.
       needed = omits ? needed : parameters.size();
       break;
     }

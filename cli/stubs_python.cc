@@ -53,10 +53,12 @@ std::set<std::string, std::less<>> reserved() {
   return out;
 }
 
-// Returns a string literal: JSON literals are Python literals.
+// Returns `text` as a Python string literal. JSON syntax serves, because JSON strings are valid in
+// Python.
 std::string literal(std::string_view text) { return print(nlohmann::json(text), -1); }
 
-// `result`: the type is of a value that arrives, in which tuples have become lists.
+// Returns the Python annotation of a wire type. `result`: the value is received, not passed; tuples
+// are received as lists.
 std::string type_name(const WireType& type, bool result) {
   if (type.name == "none") return "None";
   if (type.name == "any") return "Any";
@@ -71,7 +73,7 @@ std::string type_name(const WireType& type, bool result) {
       parts.append(parts.empty() ? "" : ", ").append(type_name(part, result));
     return "Tuple[" + (parts.empty() ? "()" : parts) + "]";
   }
-  return "builtins." + type.name;  // qualified: a method may have the name of a type
+  return "builtins." + type.name;  // prefix: a method of the class may be named "int"
 }
 
 std::string docstring(const std::string& doc, const std::string& indent) {
@@ -88,7 +90,7 @@ std::string docstring(const std::string& doc, const std::string& indent) {
   return indent + "\"\"\"" + text + (lines.size() > 1 ? "\n" + indent : "") + "\"\"\"\n";
 }
 
-// Returns a bytes method; its users encode the body.
+// Returns the code of a method that takes one body of raw bytes, encoded by the caller.
 std::string bytes_method(const rpc::MethodInfo& info, const std::string& name, bool async) {
   return str("\n    ", async ? "async def " : "def ", name, "(self, body: Any) -> builtins.memoryview:\n",
              docstring(info.doc, "        "), "        return ", async ? "await " : "", "self._proxy[",
@@ -108,7 +110,7 @@ std::string method(const rpc::MethodInfo& info, const std::string& name, bool as
     omits = omits || (each.optional && !each.rest);
     parameters.append(each.rest ? ", *" : ", ").append(parameter);
     parameters.append(": " + type_name(parse_wire_type(each.type), false));
-    // All parameters after an optional one must be optional.
+    // Python requires a default value for every parameter after an optional parameter.
     if (omits && !each.rest) parameters.append(" = _OMITTED");
     passed.append(passed.empty() ? "" : ", ").append(each.rest ? "*" : "").append(parameter);
     if (each.rest) break;

@@ -10,8 +10,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kBytesKey = "$bytes";
-// Bounds the recursion of the functions below. Arguments come from people and replies from peers,
-// and neither needs deeper nesting.
+// Deepest nesting of a value: bounds the recursion of to_wire() and its inverse, whose input comes
+// from people and peers.
 constexpr int kMaxDepth = 64;
 
 Status to_wire(json& value, int depth) {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kDepth = 16;
 
-// Returns how many types a name takes in brackets; -1: any number; nothing: no such name.
+// Returns the number of type parameters of the type `name`: 2 for "map", 0 for "int". -1: any
+// number; nullopt: unknown type.
 std::optional<int> arity(std::string_view name) {
   for (const std::string_view plain : {"any", "bool", "int", "float", "str", "bytes", "none"}) {
     if (name == plain) return 0;

@@ -6,7 +6,8 @@
 
 namespace slime::cli {
 
-// A type by its wire name (rpc/type_names.h): "map[str, list[int]]".
+// A type parsed from its wire name (rpc/type_names.h), such as "map[str, list[int]]". `of` has the
+// types in the brackets.
 struct WireType {
   std::string name = "any";
   std::vector<WireType> of{};
@@ -14,8 +15,8 @@ struct WireType {
   [[nodiscard]] bool has_any() const;
 };
 
-// Parses a wire type name. Returns "any" for other texts and for absurdly deep nesting, since a
-// peer may send anything.
+// Parses the wire name of a type. Returns "any" if `text` is invalid or nested too deeply, because
+// `text` comes from a peer.
 WireType parse_wire_type(std::string_view text);
 
 }  // namespace slime::cli

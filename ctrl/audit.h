@@ -10,22 +10,23 @@
 
 namespace slime::ctrl {
 
-// Writes audit lines to the log (component "audit"): what a peer or operator did, or was refused.
-// At most `rate` lines are written; the next line that is written says how many were left out.
-// Clients cause these lines, so without the limit one client could flood the log. Thread: any.
+// Writes audit lines to the log (component "audit"): actions of peers and operators, and refusals.
+// Writes at most `rate` lines and drops the others, since clients could otherwise flood the log; a
+// line with the number of dropped lines precedes the next audit line. Thread: any.
 class Audit {
  public:
   struct Rate {
     double per_second = 0;
     double burst = 0;
   };
-  // Enough to notice an attack; at most some 100 MB of log a day.
+  // Rate for refused requests: enough to notice an attack, and at most about 100 MB of log a day.
   static constexpr Rate kRefusals = {.per_second = 2, .burst = 200};
-  // All agents of a registry may register at once; each has a token, or no token is needed.
+  // Rate for accepted changes. The burst is large, because all agents of a registry may register at
+  // once.
   static constexpr Rate kChanges = {.per_second = 20, .burst = 20'000};
 
   explicit Audit(Rate rate, const Clock& clock = steady_clock());
-  // Returns false if the line was left out.
+  // Writes one line. Returns false if the line was dropped because of the rate.
   bool operator()(std::string_view text, std::initializer_list<LogField> fields);
 
  private:

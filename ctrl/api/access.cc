@@ -14,7 +14,8 @@
 namespace slime::ctrl {
 namespace {
 
-// Returns the host, without the port, of a Host header or of an Origin after its scheme.
+// Returns the host without its port, in lower case. `text` is the value of a Host header, or the
+// part of an Origin after the scheme.
 std::string host_of(std::string_view text) {
   const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string_view::npos;
   const std::size_t end = bracket == std::string_view::npos ? text.find(':') : bracket + 1;
@@ -63,11 +64,13 @@ Result<Principal> Access::identify(const ApiRequest& request) const {
 }
 
 Status Access::check_names(const ApiRequest& request, bool open) const {
-  // A request without a client address comes from this process.
+  // A request without a client address comes from inside this process, so its names are not
+  // checked.
   if (!options_.only_loopback_names || request.client.empty()) return {};
   const bool host = is_loopback(host_of(request.host));
   if (host && (request.origin.empty() || is_loopback_origin(request.origin))) return {};
-  // On a route that is not open, a request without a token gets here only if no token is needed.
+  // Skips the check if requests need a token. Open routes only: on other routes, identify() has
+  // already refused a request that lacks a required token.
   if (open && engine_.look([&](const Registry& registry) { return requires_token(registry); })) return {};
   if (request.host.empty()) return {Code::kInvalidArgument, "there is no Host header"};
   constexpr std::size_t kShown = 100;
@@ -79,8 +82,8 @@ Status Access::check_names(const ApiRequest& request, bool open) const {
                      "to localhost, 127.0.0.1 and [::1]")};
 }
 
-// The front limits the rate per address; this limit is per token, which may be used from many
-// addresses.
+// Limits the request rate of one token, which many client addresses may share. The HTTP front
+// limits the rate of each address.
 Status Access::take_turn(const Principal& principal) {
   if (principal.token_id.empty()) return {};
   const MutexLock lock(rates_mutex_);

@@ -12,25 +12,27 @@
 
 namespace slime::ctrl {
 
-// Decides which requests nanoctrl accepts at all: by token, by Host and Origin header, and by
-// request rate. Principal decides what a token permits. Thread: any.
+// Decides which requests nanoctrl accepts: by token, by Host and Origin header, and by request
+// rate. Class Principal then decides what the token permits. Thread: any.
 class Access {
  public:
   // `options` and `engine` outlive this.
   Access(const ApiOptions& options, const Engine& engine);
 
-  // Returns the principal of the request's token, or one without a token where none is needed.
-  // kUnauthenticated otherwise.
+  // Returns the principal of the request's token. If no token is required, returns a principal with
+  // an empty token_id and all rights. kUnauthenticated if a required token is missing or invalid.
   [[nodiscard]] Result<Principal> identify(const ApiRequest& request) const;
-  // Checks a request without a token where ApiOptions::only_loopback_names matters: its Host and
-  // Origin must name this machine. `open`: the route needs no token.
+  // Checks that the Host and Origin of a request without a token name this machine, if
+  // ApiOptions::only_loopback_names is set. `open`: the route needs no token.
   [[nodiscard]] Status check_names(const ApiRequest& request, bool open) const;
-  // Counts one request of the token. kResourceExhausted when the token is over its rate.
+  // Counts one request against the rate limit of the principal's token. kResourceExhausted when the
+  // rate is exceeded.
   Status take_turn(const Principal& principal);
 
-  // The admin token of ApiOptions: one entry, or empty.
+  // Returns the administrator's token from ApiOptions, as a map with one entry; empty if the
+  // options have none.
   [[nodiscard]] std::shared_ptr<const Tokens> admin_tokens() const;
-  // Replaces the admin token. Only valid if there is one.
+  // Replaces the administrator's token. Only valid if ApiOptions::admin_token was set.
   void set_admin_token(TokenRecord token);
 
  private:

@@ -22,7 +22,8 @@ ApiReply AdminRoutes::health(const Call& call) {
   return reply_ok(wire::encode_member("status", "ok"));
 }
 
-// Needs no token, so the reply does not say which store has which problem; the log does.
+// Answers GET /readyz. The route needs no token, so the reply does not describe the store's
+// problem; the log does.
 ApiReply AdminRoutes::readiness(const Call& call) {
   Query& query = call.query;
   query.permit_all();
@@ -43,7 +44,7 @@ ApiReply AdminRoutes::status(const Call& call) {
   return context_.engine().read([&](const Registry& registry) {
     out.server_epoch = registry.options().epoch;
     out.ttl = registry.options().ttl;
-    // The token of one scope does not reveal the size of other scopes.
+    // A token of one scope gets only the numbers of that scope.
     const Principal& principal = query.principal();
     out.scopes = principal.everywhere() ? registry.scope_count() : 1;
     out.peers = principal.everywhere() ? registry.peer_count() : registry.peer_count(principal.scope);

@@ -23,9 +23,8 @@ std::string_view method_of(std::string_view method) {
   return it == std::end(kMethods) ? "other" : *it;
 }
 
-// Returns whether a body's type is JSON. A browser sends other types across origins without a
-// preflight request: a web page in a user's browser must not be able to register peers on the
-// user's machine.
+// Returns whether the Content-Type of a body is JSON. Other types are refused: a browser sends them
+// to other origins without a preflight request, so any web page could register peers here.
 bool json_type(std::string_view type) {
   constexpr std::string_view kJson = "application/json";
   return type.starts_with(kJson) &&
@@ -92,7 +91,7 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
                        str("the body has more than ", limits::kBodyBytes, " bytes"),
                        "publish in several requests");
   if (context_->stopped()) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  // Identify the sender before the body is examined.
+  // Identifies the sender before it looks at the body.
   Access& access = context_->access();
   Result<Principal> principal = match.open ? Principal{} : access.identify(request);
   std::string token_id = principal ? principal->token_id : std::string();
@@ -128,8 +127,8 @@ ApiReply Api::route(const Call& call, const Match& match) {
   return match.route->handle(*resources_, call);
 }
 
-// Logs a refusal without the token: an unknown token may be a valid token with a typing error, and
-// the path of a request that revokes a token may contain the whole token.
+// Logs a refused request, without its token. Even an unknown token may be a valid token with a
+// typing error, and the path of a request that revokes a token may contain the token.
 void Api::note_refusal(const Call& call, const ApiReply& reply) {
   const std::optional<wire::Error> error = wire::decode_error(reply.body);
   const std::string_view target = call.request.target;

@@ -20,9 +20,9 @@ namespace slime::ctrl {
 class Context;
 struct Resources;
 
-// nanoctrl's routes over one Registry: identifies the sender, finds the route, has the route
-// answer, and records refusals and metrics. A watch without news is parked with its scope as the
-// key. Thread: any, several at once; a registration may block its thread for a probe.
+// nanoctrl's HTTP routes over one Registry, without sockets. Identifies the sender, calls the
+// route's handler, and records refusals and metrics. A watch without new events is parked, with its
+// scope as the key. Thread: any, several at once; a registration may block its thread for a probe.
 class Api {
  public:
   // `clock` outlives this.
@@ -33,9 +33,10 @@ class Api {
 
   ApiReply handle(const ApiRequest& request);
 
-  // Replaces ApiOptions::admin_token. Only valid if the options had a token.
+  // Replaces the token of ApiOptions::admin_token. Only valid if the options contained a token.
   void set_admin_token(TokenRecord token);
-  // Expires due leases and rotates due keys. Returns the time until something may be due again.
+  // Expires leases and rotates keys that are due. Returns the time until tick() should be called
+  // again.
   Nanos tick();
   [[nodiscard]] std::uint64_t epoch() const;
   // Refuses requests from now on (503). Idempotent.

@@ -104,7 +104,8 @@ Result<Principal> authenticate(const Tokens& tokens, std::string_view authorizat
   if (!parts) return Status(Code::kUnauthenticated, "the Authorization header is not \"Bearer\" and a token");
   const std::string hash = sha256(parts->secret);
   const auto it = tokens.find(parts->id);
-  // For an unknown id, also compare, so that the time taken does not reveal whether the id exists.
+  // Compares a hash also for an unknown token id, so that the time taken does not reveal which ids
+  // exist.
   const std::string& expected = it == tokens.end() ? hash : it->second.secret_sha256;
   const bool same =
       expected.size() == hash.size() && ::CRYPTO_memcmp(expected.data(), hash.data(), hash.size()) == 0;

@@ -31,7 +31,8 @@ Result<std::string> BackupPages::first(const std::function<RegistryState()>& tak
   const Status busy(Code::kUnavailable, "another backup is under way");
   if (!taking_.try_lock()) return busy;
   const MutexLock taking(taking_, std::adopt_lock);
-  Snapshot old;  // freed after the lock is released: it may be large
+  // declared before the lock: the old copy is freed after the unlock, because it may be large
+  Snapshot old;
   {
     const MutexLock lock(mutex_);
     if (in_use(now)) return busy;
@@ -39,7 +40,7 @@ Result<std::string> BackupPages::first(const std::function<RegistryState()>& tak
   }
   old.reset();
   auto state = std::make_shared<RegistryState>(take());
-  // A restore makes new keys, and a backup file that leaks must not grant membership.
+  // Leaves the keys out: a restore makes new keys, and a leaked backup must not grant membership.
   state->keys.clear();
   const std::string id = InstanceId::random().to_string();
   std::size_t index = 0;

@@ -15,8 +15,8 @@
 
 namespace slime::ctrl {
 
-// State shared by the routes of one nanoctrl: the engine, access control, metrics, agents' reports.
-// Thread: any.
+// State that all routes of one nanoctrl share: the engine, access control, metrics, and the reports
+// of agents. Thread: any.
 class Context {
  public:
   // `clock` outlives this.
@@ -24,7 +24,8 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Runs a command that changes a record. Measures the time until its changes are stored.
+  // Runs a command that changes a record, and waits until the change is stored. Records the time
+  // taken in the metrics.
   Outcome submit(const Command& command);
   // The number of submit() calls under way.
   [[nodiscard]] std::size_t submitted() const { return submitted_; }

@@ -10,8 +10,8 @@
 namespace slime::ctrl {
 namespace {
 
-// Returns, by scope ("*": all scopes), the latest expiry of an expired token that could join the
-// scope.
+// Returns, for each scope, the latest expiry of the scope's expired tokens that could join it, in
+// seconds since 1970. The entry "*" is for tokens of all scopes.
 std::map<std::string, std::uint64_t> ends_of_tokens(const Registry& registry, std::uint64_t now) {
   std::map<std::string, std::uint64_t> out;
   for (const auto& [id, token] : registry.tokens()) {
@@ -28,9 +28,9 @@ std::uint64_t to_seconds(Nanos span) {
 
 }  // namespace
 
-// Returns whether a token may receive these keys: not keys made after the token was revoked or
-// expired. The bearer's request may be under way, or at a nanoctrl whose clock is behind that of
-// the key's maker.
+// Checks that a token may still receive `keys`. kUnauthenticated if the token was revoked, has
+// expired by our clock, or had expired when the newest key was made: the nanoctrl that made the key
+// may have a clock ahead of ours.
 Status KeyMaker::still_holds(const Registry& registry, const std::string& token,
                              const ScopeKeys& keys) const {
   const auto it = registry.tokens().find(token);
@@ -60,10 +60,11 @@ Result<ScopeKeys> KeyMaker::keys_for(const Principal& principal, const std::stri
   if (!keys || !none) return keys;
   const Status made = context_.engine().submit(new_key(scope, 0, false)).status;
   if (!made.ok() && made.code() != Code::kAborted)
-    return made;  // kAborted: another nanoctrl made a key first
-                  // the key
+    // kAborted is not an error here: another nanoctrl has just made the scope's first key.
+    return made;
   keys = look();
-  if (keys && none)  // a reply without keys would mean that no token is needed
+  // A reply without keys would tell the member that no token is needed, so return an error.
+  if (keys && none)
     return Status(Code::kUnavailable,
                   str("the keys of scope '", scope, "' were taken away meanwhile: try again"));
   return keys;
@@ -98,11 +99,12 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
   std::vector<RotateKeysCommand> out;
   for (const auto& [scope, revision] : registry.revisions()) {
     const ScopeKeys& keys = registry.keys(scope);
-    if (keys.empty()) continue;  // the first member that needs a key makes one
-    // The bearer of an expired token knows the keys that were made before the expiry.
+    // Skips a scope without keys: keys_for() makes its first key on demand.
+    if (keys.empty()) continue;
+    // Keys made before this time may be known to the bearer of a token that has expired since.
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
-    // The age of keys from a clock ahead of ours is unknown: treat them as old, and as known to the
-    // bearer of the expired token.
+    // A key may have been made by a nanoctrl whose clock is ahead of ours, so its age is unknown.
+    // Such a key counts as due, and as known to the bearer of an expired token.
     const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period_s; };
     const bool ahead = of_the_future(keys.back());
     const bool settled =
@@ -118,7 +120,8 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
   return out;
 }
 
-// Each nanoctrl over one store tries to rotate; only the first command has an effect.
+// All nanoctrl that share a store call this function for the same keys; only the first command for
+// a key has an effect, the others get kAborted.
 void KeyMaker::rotate() {
   const std::uint64_t now = context_.options().unix_time_s();
   if (now == rotated_at_s_.exchange(now)) return;
@@ -131,7 +134,8 @@ void KeyMaker::rotate() {
       SLIME_LOG(LogLevel::kInfo, "audit", "scope ", command.scope, " has a new key",
                 command.alone ? ", and no earlier one: a token that could join it ran out" : "");
     } else if (status.code() == Code::kUnavailable) {
-      return;  // the store has logged the problem; try again in the next second
+      // The engine has logged why the store failed. The next call, a second later, tries again.
+      return;
     } else if (status.code() != Code::kAborted) {
       SLIME_LOG(LogLevel::kWarning, "nanoctrl", "scope ", command.scope,
                 " gets no new key: ", status.to_string());

@@ -16,31 +16,31 @@
 
 namespace slime::ctrl {
 
-// Makes the keys with which the members of a scope prove their membership to each other. A member
-// is the bearer of a token that may join the scope; where no token is needed there are no members
-// and no keys. Thread: any.
+// Makes the keys with which members of a scope prove their membership to each other. A member has a
+// token that may join the scope. If nanoctrl requires no tokens, there are no members and no keys.
+// Thread: any.
 class KeyMaker {
  public:
   // `context` outlives this.
   explicit KeyMaker(Context& context) : context_(context) {}
 
-  // Returns the scope's keys for a principal that may join the scope; empty if the newest key is
-  // `have`. Makes the first key of a scope. kUnauthenticated: the token was revoked or expired
-  // meanwhile.
+  // Returns the scope's keys for a principal that may join the scope; empty if the newest key has
+  // the id `have`. Makes the scope's first key if there is none. kUnauthenticated: the principal's
+  // token was revoked or expired.
   Result<ScopeKeys> keys_for(const Principal& principal, const std::string& scope, std::uint64_t have);
-  // Adds a key to each scope whose newest key is due for rotation. Looks at most once per second of
-  // unix_time_s.
+  // Adds a key to each scope whose newest key is old enough to be followed. Does nothing if it was
+  // called before in the same second.
   void rotate();
 
  private:
-  // Newest keys whose maker's clock is ahead of ours. Holds the keys seen in the last two rounds of
-  // rotate().
+  // Remembers the newest key of each scope where that key was made by a nanoctrl whose clock is
+  // ahead of ours. Keeps the keys of the last two calls of rotate().
   class KeysAhead {
    public:
     void begin() { before_ = std::exchange(seen_, {}); }
-    // Returns whether this newest key has been there for `period` by our clock. Rotating sooner
-    // would make two nanoctrl whose clocks differ by more than `period` replace each other's key
-    // every second.
+    // Returns whether `id` has been the scope's newest key for at least `period` by our clock.
+    // Without this wait, two nanoctrl whose clocks differ by more than `period` would replace each
+    // other's key every second.
     bool for_long(const std::string& scope, std::uint64_t id, TimePoint now, Nanos period);
 
    private:
@@ -53,8 +53,8 @@ class KeyMaker {
 
   [[nodiscard]] Status still_holds(const Registry& registry, const std::string& token,
                                    const ScopeKeys& keys) const;
-  // Time between two keys of a scope. At least the TTL, so that members receive each key by
-  // heartbeat.
+  // Returns the time between two keys of a scope. At least the TTL of leases, so that every member
+  // gets each key with a heartbeat.
   [[nodiscard]] Nanos period(const Registry& registry) const;
   [[nodiscard]] std::vector<RotateKeysCommand> due_rotations(const Registry& registry, std::uint64_t now);
   [[nodiscard]] RotateKeysCommand new_key(std::string scope, std::uint64_t replaces, bool alone) const;

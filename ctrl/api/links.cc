@@ -16,7 +16,7 @@
 namespace slime::ctrl {
 namespace {
 
-// Counts how much of one list a page of links may hold.
+// Counts the peers and links of one page, and determines where the page ends.
 class LinkPage {
  public:
   explicit LinkPage(std::uint64_t limit) : left_(limit) {}
@@ -25,8 +25,8 @@ class LinkPage {
     links_ += links;
     last_ = name;
   }
-  // Called when the list has a further peer. If the page has no room for it, lowers `end` to the
-  // last peer taken and returns true.
+  // Returns whether the page is full; then lowers `end` to the last peer taken. Called only when
+  // the list has a further peer.
   bool ends_before_more(std::optional<std::string>& end) const {
     if (left_ > 0 && links_ < limits::kLinksPerPage) return false;
     if (!end || last_ < *end) end = last_;
@@ -48,7 +48,8 @@ LinkInfo& note(Links& links, const std::string& from, const std::string& to) {
   return link;
 }
 
-// Gathers a page of links by peer: which links are wanted, and which are reported.
+// Builds one page of links, ordered by their first peer. Merges the wanted links with the links
+// that agents report.
 class LinkList {
  public:
   LinkList(Context& context, std::string scope, std::string after, std::uint64_t limit)
@@ -106,7 +107,7 @@ class LinkList {
     if (looked && (!end_ || *looked < *end_)) end_ = looked;
   }
 
-  // Determines whether both peers of each link are registered.
+  // Sets LinkInfo::both_there of each link: whether both of its peers are registered.
   void look_for_ends() {
     std::map<std::string_view, bool> there;
     for (const auto& [from, targets] : links_) {
@@ -129,9 +130,11 @@ class LinkList {
   Context& context_;
   const std::string scope_;
   const std::string after_;
-  const std::uint64_t limit_;  // in peers; all links of one peer are on one page
+  // most peers of one page; all links from one peer are on the same page
+  const std::uint64_t limit_;
   Links links_;
-  // The page is complete up to this name: the lesser end of the wanted and of the reported links.
+  // Name of the last peer for which both wanted and reported links were gathered completely; empty:
+  // all of the scope was gathered.
   std::optional<std::string> end_;
 };
 

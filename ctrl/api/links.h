@@ -5,7 +5,7 @@
 
 namespace slime::ctrl {
 
-// The routes of links: the wanted links of a peer, and the links that peers report.
+// Routes for links: the wanted links of a peer, and the links that agents report. Paths:
 // /v1/peers/{name}/links, /v1/links. Thread: any.
 class LinkRoutes {
  public:

@@ -24,8 +24,8 @@ using prometheus::BuildCounter;
 using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
-// Agents' reports become labels and metric names. Only known values are accepted; otherwise one
-// agent could create any number of series.
+// The providers that agents' reports may name. Any other name counts as "other": each name becomes
+// a label, and one agent could otherwise create any number of series.
 constexpr std::array<std::string_view, 3> kProviders = {"tcp", "shm", "verbs"};
 constexpr std::array<std::string_view, 7> kStates = {"idle",     "resolving", "handshaking", "ready",
                                                      "draining", "broken",    "backoff"};
@@ -60,8 +60,8 @@ double resident_bytes() {
 class Metrics::Impl {
  public:
   Impl() {
-    // Create all counters at the start: a counter that appears with its first event shows no
-    // increase.
+    // Creates the counters of all event kinds at 0: Prometheus sees no increase in a counter that
+    // first appears with the value 1.
     for (const EventKind kind : {EventKind::kRegistered, EventKind::kUpdated, EventKind::kDeregistered,
                                  EventKind::kExpired, EventKind::kLinks})
       events_.Add({{"event", std::string(event_kind_name(kind))}});
@@ -71,15 +71,15 @@ class Metrics::Impl {
     const std::string on(route);
     requests_.Add({{"method", std::string(method)}, {"route", on}, {"status", std::to_string(status)}})
         .Increment();
-    // Add() returns the existing metric for known labels.
+    // Add() returns the existing histogram if the labels are known.
     durations_.Add({{"route", on}}, bounds()).Observe(seconds_of(took));
   }
   void observe_store(Nanos took) { store_.Observe(seconds_of(took)); }
   void count_event(std::string_view event) { events_.Add({{"event", std::string(event)}}).Increment(); }
 
   std::string text(const Gauges& g) {
-    // One scrape at a time: gauges are removed and added again, and two scrapes would see partial
-    // sets.
+    // Serializes scrapes: each scrape removes the gauges of scopes and adds them again, and a
+    // concurrent scrape would see only some of them.
     const MutexLock lock(mutex_);
     for (prometheus::Gauge* gauge : scope_peers_) peers_.Remove(gauge);
     for (prometheus::Gauge* gauge : scope_services_) services_.Remove(gauge);
@@ -119,7 +119,8 @@ class Metrics::Impl {
     return kBounds;
   }
 
-  // Uses a temporary prometheus::Registry, so that agents that are gone leave no series.
+  // Returns the metrics that agents report. Uses a temporary prometheus::Registry, so that no
+  // series of a removed agent remains.
   static std::string agents_text(const std::vector<AgentReport>& agents) {
     prometheus::Registry registry;
     add_links(agents, registry);
@@ -139,8 +140,8 @@ class Metrics::Impl {
     return prometheus::TextSerializer().Serialize(registry.Collect());
   }
 
-  // Sums by agent and provider, not by link: a line per pair of agents would be too many to store.
-  // Gauges, not counters, because the totals drop when a connection closes.
+  // Adds the sums over each agent's links, per provider: a series per link would be too many. Uses
+  // gauges instead of counters, because a sum drops when a connection closes.
   static void add_links(const std::vector<AgentReport>& agents, prometheus::Registry& registry) {
     const auto family = [&](const char* name, const char* help) -> auto& {
       return BuildGauge().Name(name).Help(help).Register(registry);
@@ -223,7 +224,7 @@ class Metrics::Impl {
   prometheus::Gauge& writable_ = gauge("nanoctrl_store_writable", "1: changes are kept; 0: they are refused");
   prometheus::Gauge& ready_ = gauge("nanoctrl_ready", "What GET /readyz answers: 1 is 200, 0 is 503");
   prometheus::Gauge& uptime_ = gauge("nanoctrl_uptime_seconds", "Since this process began to serve");
-  // The names that all Prometheus client libraries use.
+  // Process metrics under the names that all Prometheus client libraries use.
   prometheus::Gauge& cpu_ = gauge("process_cpu_seconds_total", "User and system time");
   prometheus::Gauge& resident_ = gauge("process_resident_memory_bytes", "Resident memory");
   Mutex mutex_;

@@ -20,11 +20,12 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Counts an answered request. `route` has few values: the path without names.
+  // Counts an answered request. `route` is the route's pattern, such as "/v1/peers/{name}", so that
+  // it has few distinct values.
   void observe(std::string_view method, std::string_view route, int status, Nanos took);
-  // Records the time from a command to its stored outcome.
+  // Records `took`, the time from a command's submission until its outcome was stored.
   void observe_store(Nanos took);
-  // Counts a change in the registry. `event` has few values.
+  // Counts a change in the registry. `event` is the name of an EventKind.
   void count_event(std::string_view event);
 
   struct ScopeGauges {

@@ -14,29 +14,31 @@
 namespace slime::ctrl {
 
 struct ApiOptions {
-  // Every request needs a token. False: only once the registry has a token.
+  // True: every request needs a token. False: requests need a token only once the registry has one.
   bool require_token = false;
-  // An administrator's token for all scopes that is not in the registry.
+  // An administrator's token for all scopes, in addition to the tokens in the registry.
   std::optional<TokenRecord> admin_token = {};
-  // The clock of token expiry and key rotation.
+  // Returns the time in seconds since 1970, used for the expiry of tokens and the rotation of keys.
   std::function<std::uint64_t()> unix_time_s = ctrl::unix_time_s;
-  // How often a scope with peers gets a new key; zero: never. At least the registry's TTL, so that
-  // every member has received a key by heartbeat before the key is used.
+  // Time between two keys of a scope that has peers. A value below the registry's TTL counts as the
+  // TTL, so that every member gets a key by heartbeat before the key is used. Zero: only a revoked
+  // or expired token causes a new key.
   Nanos key_rotation = limits::kKeyRotation;
   std::size_t probes_max = limits::kProbes;
   double requests_per_second_of_token = limits::kTokenRequestsPerSecond;  // 0: no limit
-  // While no token is needed, answers only requests whose Host and Origin name this machine.
-  // Otherwise a web page could reach nanoctrl through a DNS name that resolves to this machine (DNS
-  // rebinding).
+  // While requests need no token, refuses requests whose Host or Origin does not name this machine.
+  // Without this check, a web page could reach nanoctrl through a DNS name that resolves to this
+  // machine (DNS rebinding).
   bool only_loopback_names = false;
   Nanos watch_wait_max = limits::kWatchWaitMax;
-  // Logs the event and wakes the watches of its scope. Called under the engine's lock; may be
-  // empty.
+  // Called under the engine's lock for each change of the registry; may be empty. Must log the
+  // event and wake the watches of its scope.
   std::function<void(const ScopedEvent&)> on_event = {};
-  // The registry's change logs were reset: watches look again. Called under the engine's lock; may
-  // be empty.
+  // Called under the engine's lock when the registry's change logs were reset; may be empty. Must
+  // wake all watches.
   std::function<void()> on_reset = {};
-  // Values of the HTTP front for metrics and status. Must not block; may be empty.
+  // Each returns a number that the HTTP front counts, for metrics and the status. Must not block;
+  // may be empty. Here: open connections.
   std::function<std::size_t()> connections = {};
   std::function<std::size_t()> refused = {};  // requests and connections refused before a route
   std::function<std::size_t()> parked = {};   // watches that wait now

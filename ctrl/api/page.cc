@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::string_view kIndex = "index.html";
 
-// Only this server's own files may run or be shown, and no other page may frame this page, because
-// it holds its user's token.
+// Content-Security-Policy of the page, which holds its user's token: only files of this server may
+// run or be shown, and no other page may frame this page.
 constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
@@ -35,7 +35,7 @@ std::string_view without_spaces(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// Removes and returns the part of `list` before `separator`.
+// Removes and returns the text of `list` before the first `separator`, without surrounding spaces.
 std::string_view take_part(std::string_view& list, char separator) {
   const std::size_t end = std::min(list.find(separator), list.size());
   const std::string_view part = without_spaces(list.substr(0, end));
@@ -49,7 +49,7 @@ bool same_text(std::string_view a, std::string_view b) {
                     [&](char x, char y) { return lower(x) == lower(y); });
 }
 
-// Converts "0.8" to 800; text that is no such number counts as 1.000.
+// Converts a quality value such as "0.8" to thousandths (800). Invalid text counts as 1000.
 int thousandths(std::string_view text) {
   if (text.empty() || (text[0] != '0' && text[0] != '1')) return 1000;
   int value = (text[0] - '0') * 1000;
@@ -61,7 +61,8 @@ int thousandths(std::string_view text) {
   return std::min(value, 1000);
 }
 
-// Returns the quality of the entry for exactly this type; empty if there is none.
+// Returns the quality (0 to 1000) of the entry for exactly `type` in an Accept header; nullopt if
+// the header has no such entry.
 std::optional<int> quality(std::string_view accept, std::string_view type) {
   while (!accept.empty()) {
     std::string_view range = take_part(accept, ',');
@@ -127,7 +128,8 @@ ApiReply redirect_to_page() {
 }
 
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path) {
-  // The page refers to its files by relative paths, so it has only one address.
+  // Redirects "/ui/" to "/ui": the page refers to its files by relative paths, which work at one
+  // address only.
   if (path.size() == 2 && path[1].empty()) return redirect_to_page();
   const std::string_view name = path.size() == 1 ? kIndex : std::string_view(path[1]);
   const std::span<const PageFile> files = page_files();

@@ -9,7 +9,8 @@
 #include "ctrl/http/http.h"
 
 // The web page for operators: the files of page/, embedded at build time. The files are public and
-// hold no data; the page requests its data from the other routes with its user's token.
+// contain no data of the registry. The page gets its data from the other routes, with the token
+// that its user enters.
 namespace slime::ctrl {
 
 struct PageFile {
@@ -23,8 +24,8 @@ std::span<const PageFile> page_files();
 // Answers /ui and /ui/NAME.
 ApiReply page_reply(const ApiRequest& request, const std::vector<std::string>& path);
 
-// Returns whether an Accept header prefers HTML to plain text. Browsers do; programs that accept
-// anything do not.
+// Returns whether an Accept header prefers HTML to plain text. True for browsers; false for
+// programs that accept any type.
 bool prefers_html(std::string_view accept);
 // Redirects to the page.
 ApiReply redirect_to_page();

@@ -26,7 +26,8 @@ ApiReply peer_page(Context& context, Query& query, std::string_view list, const 
   std::uint64_t peers = 0;
   std::size_t bytes = 0;
   const auto take = [&](const PeerView& peer) {
-    if (peer.info->name <= page.after) return true;  // `only` may be a name before this page
+    // Skips a peer of an earlier page; happens if `only` names one peer.
+    if (peer.info->name <= page.after) return true;
     const std::size_t before = items.size();
     encode(peer, items);
     if (items.size() == before) return true;

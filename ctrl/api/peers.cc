@@ -38,7 +38,8 @@ ApiReply PeerRoutes::add(const Call& call) {
   Secret session = request->session.empty() ? new_session() : std::move(request->session);
   RegisterCommand command{std::move(request->registration), 0, query.proof(session)};
   std::optional<std::pair<Holder, ProbeResult>> replaced;
-  // Another instance may win the name while the holder is probed; then the new holder is examined.
+  // Attempts to register a contested name. Another instance may take the name during the probe of
+  // its holder; the next attempt then probes the new holder.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     Outcome out = context_.submit(command);
@@ -51,7 +52,8 @@ ApiReply PeerRoutes::add(const Call& call) {
       return reply_ok(wire::encode(out.lease));
     }
     if (!out.holder) return reply_error(std::move(out.status));
-    // Also probe when `takeover` decides: the log must show a name taken from a live instance.
+    // Probes even with `takeover`, which ignores the result: the log must show if the holder was
+    // alive.
     const ProbeResult probed = probe(*out.holder);
     if ((probed == ProbeResult::kGone || request->takeover) && attempt < kAttempts) {
       command.takes_over = out.holder->incarnation;
@@ -93,7 +95,8 @@ void PeerRoutes::note_takeover(const RegisterCommand& command, const Lease& leas
 }
 
 ProbeResult PeerRoutes::probe(const Holder& holder) {
-  // nanoctrl made this instance id for a NanoCtrl client, so no listener can confirm it.
+  // A NanoCtrl client has no instance id, so nanoctrl made this id. The client's listener does not
+  // know it, and a probe would be useless.
   if (compat::registered_here(holder.instance)) return ProbeResult::kSilent;
   {
     const MutexLock lock(probes_mutex_);
@@ -166,12 +169,13 @@ ApiReply PeerRoutes::heartbeat(const Call& call) {
       HeartbeatCommand{scope, name, request->incarnation, query.proof(request->session)});
   if (!out.status.ok()) return reply_error(std::move(out.status));
   if (request->report) context_.reports().put(scope, name, request->incarnation, std::move(*request->report));
-  // Without the client's revision, only the current revision is reported, without events.
+  // Without `since`, the reply contains the current revision and no events.
   const std::uint64_t since = request->since.value_or(out.lease.revision);
   Changes changes =
       context_.engine().read([&](const Registry& registry) { return registry.changes(scope, since); });
   if (request->keys_have) {
-    // Renewing the lease must not fail because of keys; the next heartbeat asks for them again.
+    // Ignores an error of keys_for(): the lease is renewed, and the next heartbeat asks for the
+    // keys again.
     Result<ScopeKeys> keys = keys_.keys_for(query.principal(), scope, *request->keys_have);
     if (keys) changes.keys = std::move(*keys);
   }
@@ -188,7 +192,7 @@ ApiReply PeerRoutes::heartbeats(const Call& call) {
   for (const PeerRef& peer : request->peers) {
     Outcome beat = context_.engine().submit(
         HeartbeatCommand{scope, peer.name, peer.incarnation, query.proof(peer.session)});
-    // kUnavailable comes from the store and concerns all of the peers.
+    // kUnavailable means that the store failed, which affects all peers of the request.
     if (beat.status.code() == Code::kUnavailable) return reply_error(std::move(beat.status));
     if (!beat.status.ok()) out.lost.push_back({peer.name, beat.status.code()});
   }

@@ -12,13 +12,13 @@
 
 namespace slime::ctrl {
 
-// The routes of peers and of changes: /v1/peers, /v1/heartbeats, /v1/watch. Thread: any.
+// Routes for peers and their changes: /v1/peers, /v1/heartbeats, /v1/watch. Thread: any.
 class PeerRoutes {
  public:
   // `context` and `keys` outlive this.
   PeerRoutes(Context& context, KeyMaker& keys, Prober prober);
   ApiReply list(const Call& call);
-  // Registers a peer. Blocks for a probe when another instance holds the name.
+  // Registers a peer. If another instance holds the name, blocks while it probes that instance.
   ApiReply add(const Call& call);
   ApiReply get(const Call& call);
   ApiReply remove(const Call& call);
@@ -27,9 +27,10 @@ class PeerRoutes {
   ApiReply watch(const Call& call);
 
  private:
-  // Probes the holder of a name. kSilent without a probe when ApiOptions::probes_max are under way.
+  // Probes whether the holder of a name is alive. Returns kSilent without a probe if
+  // ApiOptions::probes_max probes are under way.
   ProbeResult probe(const Holder& holder);
-  // Logs that the command's peer took the name over from `holder`.
+  // Logs that the peer registered by `command` has taken its name from `holder`.
   void note_takeover(const RegisterCommand& command, const Lease& lease, const Holder& holder,
                      ProbeResult probed);
 

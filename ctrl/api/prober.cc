@@ -16,7 +16,7 @@
 namespace slime::ctrl {
 namespace {
 
-// Waits until `fd` is ready for `events`; returns false after the deadline.
+// Waits until `fd` is ready for `events`, such as POLLIN. Returns false if `deadline` passes first.
 bool wait_ready(int fd, short events, TimePoint deadline) {
   while (true) {
     const Nanos left = deadline - steady_clock().now();
@@ -62,7 +62,7 @@ ProbeResult probe_instance(const std::string& address, const InstanceId& instanc
   ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return error == ECONNREFUSED ? ProbeResult::kGone : ProbeResult::kSilent;
 
-  // The request fits any socket buffer: the kernel takes all of it or nothing.
+  // Not sent in parts: the request is small enough for any socket buffer.
   const ProbeRequest request{kProbeMagic, instance.bytes};
   if (::send(fd.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return ProbeResult::kSilent;
   ProbeReply reply;
@@ -72,8 +72,7 @@ ProbeResult probe_instance(const std::string& address, const InstanceId& instanc
     const ssize_t n =
         ::recv(fd.get(), reinterpret_cast<char*>(&reply) + received, sizeof reply - received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    // A listener that closes or sends other bytes is not a Slime listener; the result is
-    // inconclusive.
+    // A listener that closes the connection is not a Slime listener, so the result is unknown.
     if (n <= 0) return ProbeResult::kSilent;
     received += static_cast<std::size_t>(n);
   }

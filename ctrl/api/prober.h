@@ -14,9 +14,9 @@ enum class ProbeResult {
   kSilent,  // no conclusive answer
 };
 
-// Asks the listener at `address` ("host:port") whether it is `instance` (see base/probe.h). Waits
-// at most `timeout`. Probes only numeric hosts and "localhost", because resolving a name has no
-// time limit; any other host is kSilent. Blocks. Thread: any.
+// Asks the listener at `address` ("host:port") whether it is `instance` (base/probe.h). Blocks for
+// at most `timeout`. Returns kSilent without a probe if the host is neither numeric nor
+// "localhost", because resolving a name takes unbounded time. Thread: any.
 ProbeResult probe_instance(const std::string& address, const InstanceId& instance, Nanos timeout);
 
 using Prober = std::function<ProbeResult(const std::string& address, const InstanceId& instance)>;

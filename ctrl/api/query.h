@@ -15,7 +15,7 @@
 
 namespace slime::ctrl {
 
-// The query parameters and the sender of one request. Each parameter may appear once. Keeps the
+// The query parameters and the sender of one request. A repeated parameter is a problem. Keeps the
 // first problem: a route reads all parameters, then checks finish(). Thread: one.
 class Query {
  public:
@@ -23,28 +23,33 @@ class Query {
   Query(std::vector<std::pair<std::string, std::string>> pairs, const Principal& principal)
       : pairs_(std::move(pairs)), principal_(principal) {}
 
-  // Returns the parameter "scope" and requires the role in that scope.
+  // Returns the value of the parameter "scope", and requires that the sender has the role `needed`
+  // in that scope.
   std::string scope(Role needed);
-  // Requires the role in a scope that the request names elsewhere; "*": in all scopes.
+  // Requires that the sender has the role `needed` in `scope`; "*": in all scopes. For requests
+  // that name the scope elsewhere, such as in the body.
   void permit(Role needed, std::string_view scope);
   // Allows every sender that Access accepted.
   void permit_all() { checked_ = true; }
   [[nodiscard]] const Principal& principal() const { return principal_; }
 
-  // Names the peer that the request is about, for the log, if the path does not.
+  // Sets the name of the peer that the request concerns, for the log. For requests whose path does
+  // not contain the name.
   void about(std::string_view peer) { peer_ = peer; }
   [[nodiscard]] const std::string& scope_asked() const { return scope_; }
   [[nodiscard]] const std::string& peer_asked() const { return peer_; }
 
-  // Returns the proof that the request may change a record: its session, which may be empty.
+  // Returns the proof that the sender owns a record: the hash of `session`, which may be empty, and
+  // the sender's token id.
   [[nodiscard]] Proof proof(const Secret& session) const;
-  // Like proof(), but trusts an administrator's request without a session. On a server without
-  // tokens only if `without_tokens`.
+  // Like proof(), but an administrator's request without a session gets a proof that is always
+  // accepted. If the server requires no token, this holds only with `without_tokens`.
   [[nodiscard]] Proof proof_or_admin(const Secret& session, bool without_tokens) const;
 
-  // Returns the parameter's value; empty when absent. `key` is a literal.
+  // Returns the parameter's value; empty when absent. Keeps a reference to `key`, which must be a
+  // literal.
   std::string text(std::string_view key);
-  // Returns whether the parameter is present, also without a value.
+  // Returns whether the parameter is present, with or without a value.
   [[nodiscard]] bool has(std::string_view key) const;
   std::string name(std::string_view key, std::string fallback);
   // "key=value,key=value"; a value has no comma.
@@ -52,8 +57,8 @@ class Query {
   std::optional<std::uint64_t> integer(std::string_view key, std::uint64_t max);
   // Records a problem with a parameter.
   void problem(std::string text);
-  // Returns the first problem. A parameter that was not read is a problem; a route that checked no
-  // permission is kInternal.
+  // Returns the first problem. A parameter that no function has read is a problem too. kInternal if
+  // the route has not checked a permission.
   Status finish();
 
  private:

@@ -11,9 +11,9 @@
 
 namespace slime::ctrl {
 
-// Answers a request that changes the regions or services of a peer's record: POST publishes and
-// unpublishes entries, PUT replaces the list. `decode(body, replace)` parses the request, and
-// `check(entries)` validates its entries.
+// Answers a request that changes the regions or services in a peer's record. POST adds and removes
+// entries; PUT replaces the list. `decode(body, replace)` parses the request, `check(entries)`
+// validates the new entries.
 template <class Command, class Decode, class Check>
 ApiReply update_record(Context& context, const Call& call, const Decode& decode, const Check& check) {
   const std::string scope = call.query.scope(Role::kJoin);

@@ -5,7 +5,7 @@
 
 namespace slime::ctrl {
 
-// The routes of regions: /v1/regions, /v1/peers/{name}/regions. Thread: any.
+// Routes for regions: /v1/regions, /v1/peers/{name}/regions. Thread: any.
 class RegionRoutes {
  public:
   // `context` outlives this.

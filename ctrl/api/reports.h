@@ -13,16 +13,16 @@
 
 namespace slime::ctrl {
 
-// The last report of each agent. Kept in memory only, so it holds reports of heartbeats to this
-// nanoctrl alone. Each scope has a quota, so that one scope cannot use all of the memory. Thread:
-// any.
+// The last report of each agent. Kept in memory only: has the reports of agents that send their
+// heartbeats to this nanoctrl. A quota per scope keeps one scope from using all of the memory.
+// Thread: any.
 class Reports {
  public:
   Reports(std::size_t bytes_max, std::size_t bytes_per_scope_max)
       : bytes_max_(bytes_max), bytes_per_scope_max_(bytes_per_scope_max) {}
 
-  // Returns false when there is no room, in total or for the scope; then the agent's old report is
-  // gone too.
+  // Replaces the agent's report. Returns false if the new report exceeds the memory limit, in total
+  // or of the scope; the agent's old report is removed in either case.
   bool put(const std::string& scope, const std::string& name, std::uint64_t incarnation, Report report);
   void forget(std::string_view scope, std::string_view name);
   void clear();

@@ -13,7 +13,7 @@
 
 namespace slime::ctrl {
 
-// The routes, grouped by resource. Each class has one function per route.
+// One object per resource, such as peers or tokens. Each class has one member function per route.
 struct Resources {
   // `context` outlives this.
   Resources(Context& context, Prober prober)

@@ -11,7 +11,7 @@
 namespace slime::ctrl {
 namespace {
 
-// Removes and returns the next part of a route's path, without its slash.
+// Removes the first "/part" from `path` and returns the part without the slash.
 std::string_view next_part(std::string_view& path) {
   path.remove_prefix(1);
   const std::string_view out = path.substr(0, path.find('/'));
@@ -28,7 +28,8 @@ bool is_of(std::string_view pattern, bool rest, const std::vector<std::string>& 
   return pattern.empty();
 }
 
-// A route's handler: calls kFunction of the resource kResource.
+// Handler of a route in the table: calls the member function kFunction of the member kResource of
+// `resources`.
 template <auto kResource, auto kFunction>
 ApiReply to(Resources& resources, const Call& call) {
   return (resources.*kResource.*kFunction)(call);
@@ -121,8 +122,8 @@ Match match_route(std::string_view method, const std::vector<std::string>& path)
 }
 
 bool is_scan(std::string_view method, std::string_view target) {
-  // Called for each request before it is queued for a thread, so it does not use match_route(): no
-  // path of a scan route contains names.
+  // Avoids match_route(), because this function runs for every request before it is queued. A plain
+  // comparison is enough: no path of a kScan route contains a name.
   static const std::vector<Route> kScans = [] {
     std::vector<Route> out = all_routes();
     std::erase_if(out, [](const Route& route) { return (route.traits & Route::kScan) == 0; });

@@ -7,7 +7,7 @@
 #include "ctrl/api/query.h"
 #include "ctrl/http/http.h"
 
-// The table of all routes, and the match of a request to its route.
+// The table of all routes, and the function that finds the route of a request.
 namespace slime::ctrl {
 
 struct Resources;  // ctrl/api/resources.h
@@ -20,31 +20,33 @@ struct Call {
 };
 
 struct Route {
-  // kOpen: needs no token. kCompat: errors look like NanoCtrl's. kRest: the last part of the path
-  // may contain slashes. kScan: is_scan().
+  // kOpen: the route needs no token. kCompat: errors have the form of DLSlime's NanoCtrl. kRest:
+  // the last part of the path may contain slashes. kScan: is_scan() returns true for the route.
   enum Traits : unsigned { kNone = 0, kOpen = 1, kCompat = 2, kRest = 4, kScan = 8 };
 
   std::string_view method;
-  std::string_view path;  // a part in braces stands for any name: "/v1/peers/{name}"
+  // the pattern, such as "/v1/peers/{name}"; a part in braces matches any text
+  std::string_view path;
   unsigned traits = kNone;
   ApiReply (*handle)(Resources& resources, const Call& call) = nullptr;
 };
 
-// All routes. A route with GET answers HEAD too.
+// Returns all routes. A route with the method GET also answers HEAD.
 const std::vector<Route>& all_routes();
 
 struct Match {
-  const Route* route = nullptr;     // null: no route has this method, or this path
+  const Route* route = nullptr;     // null: no route matches the path and the method
   std::string_view path = "other";  // the route's pattern, for metrics
   bool open = false;
   bool compat = false;
-  std::string allowed;  // methods of the path; empty: the path does not exist
+  // the methods that the path supports, "GET, PUT"; empty: no route has this path
+  std::string allowed;
 };
-// Returns the route of a method and a decoded path.
+// Finds the route for a method and a path, given as its decoded parts.
 Match match_route(std::string_view method, const std::vector<std::string>& path);
 
-// Returns whether a request reads many records (a list, a backup) and may use milliseconds of a
-// processor.
+// Returns whether the request reads many records, as lists and backups do, and so may use several
+// milliseconds of processor time.
 bool is_scan(std::string_view method, std::string_view target);
 
 }  // namespace slime::ctrl

@@ -26,37 +26,37 @@ inline constexpr ScanBudget kAllRecords{std::numeric_limits<std::size_t>::max(),
 
 // The position of a scan.
 struct ScanHead {
-  // As of the first slice. The changes after this revision include every change during later
-  // slices.
+  // The epoch and the revision at the scan's first slice. Events after this revision include all
+  // changes made during the scan.
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
-  std::optional<std::string> next;  // the name to continue after; empty: end of the scope
+  // name of the last peer examined, to continue after; empty: the scan reached the end of the scope
+  std::optional<std::string> next;
 };
 
-// Walks over the peers of a scope, and over the reports of its agents, for lists. Takes references
-// to kRecordsPerSlice records at a time under the engine's lock, and visits them without the lock,
-// so that the time for which others wait depends neither on the number of peers nor on the size of
-// records. Counts the records that it examined. Thread: any.
+// Visits the peers of a scope, or the reports of its agents, to answer lists. Takes references to
+// kRecordsPerSlice records at a time under the engine's lock, and visits them without the lock, so
+// that the lock is held briefly. Counts the records examined. Thread: any.
 class Scans {
  public:
   // `engine` and `reports` outlive this.
   Scans(Engine& engine, const Reports& reports) : engine_(engine), reports_(reports) {}
 
   // Visits the peers after the name `after`, in the order of names, until the visitor returns false
-  // or the budget is used up. A peer registered throughout is seen once; a peer that registers or
-  // leaves meanwhile may be seen.
+  // or `budget` is used up. A peer registered during the whole scan is visited once; a peer that
+  // registers or leaves during the scan may be visited.
   using Visitor = std::function<bool(const PeerView& peer)>;
   ScanHead visit(const std::string& scope, std::string_view after, ScanBudget budget, const Visitor& visitor);
   // Visits one peer, if it is registered.
   ScanHead visit_one(const std::string& scope, std::string_view name, const Visitor& visitor);
-  // Visits the reports of the scope's agents, in the order of names after `after`, without a lock,
-  // until the visitor returns false. Skips the report of an agent that is gone or was replaced by
-  // another incarnation. Returns the name to continue after when `budget` reports were examined
-  // before the end.
+  // Visits the reports of the scope's agents after the name `after`, in the order of names, until
+  // the visitor returns false. Skips reports of agents that are gone or were replaced by another
+  // incarnation. If `budget` reports were examined before the end, returns the name to continue
+  // after.
   using ReportVisitor = std::function<bool(const Reports::View& agent)>;
   std::optional<std::string> visit_reports(const std::string& scope, std::string after, std::size_t budget,
                                            const ReportVisitor& visitor);
-  // Counts one acquisition of the lock that examined this many records, for counts().
+  // Adds to counts(): one acquisition of the lock, in which `records` records were examined.
   void count(std::size_t records);
 
   // Totals since the start.

@@ -5,7 +5,7 @@
 
 namespace slime::ctrl {
 
-// The routes of services: /v1/services, /v1/peers/{name}/services. Thread: any.
+// Routes for services: /v1/services, /v1/peers/{name}/services. Thread: any.
 class ServiceRoutes {
  public:
   // `context` outlives this.

@@ -24,7 +24,8 @@ ApiReply TokenRoutes::create(const Call& call) {
   if (!request) return reply_error(request.error());
   query.permit(Role::kAdmin, request->scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
-  // While no token is needed, the first client to make a token would lock out all other clients.
+  // Refuses a sender without a token: the first token makes tokens necessary for every request, so
+  // any client could lock out all others.
   if (query.principal().token_id.empty())
     return reply_error(
         Status(Code::kPermissionDenied, "the first token is not made over HTTP"),
@@ -61,7 +62,8 @@ ApiReply TokenRoutes::list(const Call& call) {
 ApiReply TokenRoutes::revoke(const Call& call) {
   Query& query = call.query;
   const std::string& id = call.path[2];
-  // A scope's administrator must not learn which tokens other scopes have.
+  // Tokens of other scopes count as missing: an administrator of one scope must not learn their
+  // ids.
   const Principal& principal = query.principal();
   query.permit(Role::kAdmin, principal.scope);
   if (Status status = query.finish(); !status.ok()) return reply_error(std::move(status));
