@@ -14,15 +14,18 @@
 namespace slime::ctrl {
 
 struct ClientOptions {
-  // One server, "http://127.0.0.1:4479", or several, "https://a:4479,https://b:4479". When a server
-  // is unavailable, the client asks the next server and stays with it.
+  // Base URL of one server, "http://127.0.0.1:4479", or of several,
+  // "https://a:4479,https://b:4479". When a server is unavailable, the client switches to the next
+  // server and stays with that server.
   std::string url;
-  // The token as printed by `nanoctrl token create`; empty: no token. Sent with each request, never
-  // logged.
+  // The token, as printed by `nanoctrl token create`; empty: no token. Sent with each request and
+  // never logged.
   std::string token = {};
   Nanos connect_timeout = std::chrono::seconds(2);
-  Nanos timeout = std::chrono::seconds(5);  // of a request, after connecting; a watch adds its wait
-  std::string ca_file = {};                 // PEM file of CA certificates for https; empty: the system's CAs
+  // timeout of one request, counted after connecting; watch() adds its `wait`
+  Nanos timeout = std::chrono::seconds(5);
+  // path of a PEM file with CA certificates, for https; empty: the system's CAs
+  std::string ca_file = {};
   [[nodiscard]] Status validate() const;
 };
 
@@ -32,16 +35,17 @@ Secret new_session();
 struct PeerFilter {
   std::string scope = "default";
   std::string kind = {};  // empty: any kind
-  Labels labels = {};     // the peer's metadata must contain all of these
+  Labels labels = {};     // selects peers whose metadata has all of these keys and values
 };
 
 struct PeerList {
   std::uint64_t server_epoch = 0;
-  std::uint64_t revision = 0;  // pass to watch() or heartbeat() to get later changes
+  // the scope's revision; pass it to watch() or heartbeat() to get later events
+  std::uint64_t revision = 0;
   std::vector<PeerInfo> peers;
 };
 
-// A service or region, with the peer that offers it.
+// One service or one region in a list, with the peer that has registered it.
 struct ServiceEntry {
   std::string peer;
   std::string address;
@@ -65,14 +69,15 @@ struct ServiceFilter {
   std::optional<Health> health = {};
 };
 
-// The services of one page are of one moment; different pages may be of different moments.
+// Result of list_services(). Each page of the list shows one moment; different pages may show
+// different moments.
 struct ServiceList {
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
   std::vector<ServiceEntry> services;
 };
 
-// A peer, as its owner names it in heartbeats().
+// Names one of the caller's own peers in heartbeats(), with the session that proves ownership.
 struct PeerRef {
   std::string name;
   std::uint64_t incarnation = 0;
@@ -80,7 +85,8 @@ struct PeerRef {
 };
 struct LostPeer {
   std::string name;
-  // kNotFound; kAborted: another instance owns the name now; kPermissionDenied: wrong session.
+  // Why the lease was not renewed. kNotFound: not registered; kAborted: another instance has the
+  // name now; kPermissionDenied: wrong session.
   Code code = Code::kNotFound;
 };
 // Result of heartbeats().
@@ -95,13 +101,15 @@ struct ScopeInfo {
   std::uint64_t peers = 0;
   std::uint64_t services = 0;
   std::uint64_t regions = 0;
-  std::uint64_t links = 0;         // wanted links
-  std::uint64_t record_bytes = 0;  // approximate memory of its peers and wanted links in nanoctrl
-  std::uint64_t peers_max = 0;     // the scope's limits; 0: an older nanoctrl does not report them
+  std::uint64_t links = 0;  // wanted links
+  // approximate bytes of memory that nanoctrl uses for the scope's peers and wanted links
+  std::uint64_t record_bytes = 0;
+  // the scope's limits (also record_bytes_max); 0: this nanoctrl is too old to report limits
+  std::uint64_t peers_max = 0;
   std::uint64_t record_bytes_max = 0;
 };
 
-// A link that is wanted, or that its agent reports.
+// A link between two peers: wanted by set_links(), reported by the agent `from`, or both.
 struct LinkInfo {
   std::string from, to;
   bool wanted = false;
@@ -115,7 +123,8 @@ struct TokenRequest {
   std::string note = {};
   std::uint64_t expires_in_s = 0;  // 0: never
 };
-// A token as lists show it. `token`, the text that a client sends, is set for a new token only.
+// A token in a list, without its secret. `token` is the text that a client sends; set only by
+// create_token().
 struct TokenInfo {
   std::string id;
   Role role = Role::kRead;
@@ -136,20 +145,21 @@ struct ServerStatus {
   std::uint64_t watchers = 0;
 };
 
-// nanoctrl's HTTP API as blocking calls. Keeps one connection open between calls. When that
-// connection was closed meanwhile, sends the request again on a new connection; all requests allow
-// this, because they are idempotent, except those about tokens, which use a new connection each.
-// Thread: any, several calls at once; never a loop's thread.
+// nanoctrl's HTTP API as blocking calls. Keeps one connection open between calls. If the server has
+// closed that connection, sends the request again on a new connection; requests are idempotent.
+// Requests about tokens are not, so each uses a new connection and is sent once. Thread: any,
+// several calls at once; never a loop's thread.
 //
 // Errors of every call, in addition to those documented at the call:
 // - kUnavailable: no connection, or nanoctrl is shutting down (maybe_executed() tells whether the
 //   request may have arrived);
 // - kDeadlineExceeded: connected, but no reply in time;
-// - kUnauthenticated: the server's certificate is not trusted;
-// - kResourceExhausted: a limit of the server; the text says which limit;
-// - kCancelled: after stop();
-// - kInvalidArgument: the text names the field;
-// - kCorrupt: the reply is not nanoctrl's.
+// - kUnauthenticated: the server's certificate is not trusted, or the server refuses the
+//   token;
+// - kResourceExhausted: a limit of the server is reached; the text names the limit;
+// - kCancelled: stop() was called;
+// - kInvalidArgument: an argument is invalid; the text names the field;
+// - kCorrupt: the reply does not come from nanoctrl.
 class Client {
  public:
   static Result<std::unique_ptr<Client>> create(ClientOptions options);
@@ -157,36 +167,38 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Registers a peer, or registers it again: the same instance with the same session keeps its
-  // incarnation and replaces its record. kAlreadyExists when another live instance has the name,
-  // unless `takeover`: then that instance loses the name. `session`: new_session(), the same in
-  // each registration by one owner, so that a registration whose reply was lost can be repeated;
-  // empty:
-  // nanoctrl makes a session. The returned lease holds the session in both cases.
+  // Registers a peer. The same instance may register again with the same session: it keeps its
+  // incarnation, and the new record replaces the old one. kAlreadyExists when another live instance
+  // has the name; with `takeover`, that instance loses the name instead.
+  //
+  // `session` comes from new_session(). Use one session for all registrations of an agent, so that
+  // a registration whose reply was lost can be repeated. If `session` is empty, nanoctrl makes a
+  // session. The returned lease contains the session in both cases.
   Result<Lease> register_peer(const Registration& registration, const Secret& session = {},
                               bool takeover = false);
-  // The calls below prove with the session of the registration that they come from the peer's
-  // owner; kPermissionDenied when the record has another session.
+  // The functions below with a `session` prove with it that the caller owns the peer's record.
+  // kPermissionDenied: the record has another session.
   //
-  // Renews the lease. With `keys_have` (newest_id() of the keys that the peer has), also returns
-  // the scope's keys if they differ. With `since`, also returns the scope's changes after that
-  // revision. kNotFound: not registered (nanoctrl restarted, or the lease expired); register again.
-  // kAborted:
-  // another instance owns the name now; do not register again.
+  // Renews the lease. With `since`, also returns the scope's events after that revision. With
+  // `keys_have`, the newest_id() of the caller's keys, also returns the scope's keys if their
+  // newest key differs. kNotFound: the peer is not registered (nanoctrl restarted, or the lease
+  // expired); register again. kAborted: another instance has the name now; do not register again.
   Result<Changes> heartbeat(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                             const Secret& session, std::optional<std::uint64_t> since = {},
                             const std::optional<Report>& report = {},
                             std::optional<std::uint64_t> keys_have = {});
-  // Renews the leases of up to 1,000 peers of one scope.
+  // Renews the leases of up to 1,000 peers in one scope with one request.
   Result<Heartbeats> heartbeats(std::string_view scope, std::span<const PeerRef> peers,
                                 std::optional<std::uint64_t> since = {});
-  // Removes the record if this incarnation still owns it. kNotFound and kAborted as in heartbeat():
-  // the caller's record is gone in both cases. An administrator of the scope needs no session.
+  // Removes the peer's record if it still has this incarnation. kNotFound: there is no record;
+  // kAborted: another instance has the name. An administrator of the scope may pass an empty
+  // session.
   Status deregister(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                     const Secret& session);
 
-  // Adds or replaces entries by name, and removes others; all or nothing. Removing an absent entry
-  // is not an error. kNotFound and kAborted as in heartbeat().
+  // Changes the peer's list of regions or services: adds or replaces the entries `publish`, and
+  // removes the entries with the names `unpublish`. Makes all changes or none. Removing an absent
+  // name is not an error. kNotFound and kAborted as for heartbeat().
   Status update_regions(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                         const Secret& session, std::span<const RegionInfo> publish,
                         std::span<const std::string> unpublish = {});
@@ -194,48 +206,49 @@ class Client {
                          const Secret& session, std::span<const ServiceInfo> publish,
                          std::span<const std::string> unpublish = {});
 
-  // Sets the peers that `name` should be connected to, replacing the earlier set; the agent `name`
-  // opens those connections and keeps them. `name` need not be registered; if it is, this needs its
-  // session or an administrator of the scope.
+  // Replaces the set of wanted links of the peer `name`: the peers to which its agent connects and
+  // stays connected. `name` need not be registered. If it is registered, the caller needs the
+  // peer's session or must be an administrator of the scope.
   Status set_links(std::string_view scope, std::string_view name, std::span<const std::string> targets,
                    const Secret& session = {});
   Result<std::vector<std::string>> get_links(std::string_view scope, std::string_view name);
 
-  // Returns all links of a scope: those that are wanted, and those that agents report to this
+  // Returns all links of a scope: the wanted links, and the connections that agents report to this
   // nanoctrl.
   Result<std::vector<LinkInfo>> list_links(std::string_view scope);
 
   // kNotFound when the name is not registered.
   Result<PeerInfo> get_peer(std::string_view scope, std::string_view name);
   Result<PeerList> list_peers(const PeerFilter& filter = {});
-  // Returns services in the order of their peers' names. `filter.name` selects one service's peers.
+  // Returns services, ordered by the names of their peers. A non-empty `filter.name` selects the
+  // peers that serve this service.
   Result<ServiceList> list_services(const ServiceFilter& filter = {});
   // `peer` empty: all peers.
   Result<std::vector<RegionEntry>> list_regions(std::string_view scope, std::string_view peer = {});
-  // Waits up to `wait` (at most 30 s) for a change after `since`; returns no events when nothing
-  // changed. kResourceExhausted with too many watches: poll with heartbeats instead, or try again
-  // later.
+  // Waits up to `wait` (at most 30 s) for events after the revision `since`. Returns no events if
+  // nothing changed in that time. kResourceExhausted: too many watches; poll with heartbeat()
+  // instead, or try again later.
   Result<Changes> watch(std::string_view scope, std::uint64_t since, Nanos wait);
   Result<ServerStatus> server_status();
   // OK if nanoctrl answers. Needs no token.
   Status health();
-  // Returns the scopes that the token may read, in the order of their names.
+  // Returns the scopes that the client's token may read, ordered by name.
   Result<std::vector<ScopeInfo>> list_scopes();
-  // Returns one page of a backup, in JSON (store/backup.h): the first page, or the page that an
-  // earlier page names in `next`. All pages are of one moment. For administrators of all scopes.
-  // kUnavailable while another backup is under way; kNotFound when the next page was not requested
-  // in time.
+  // Returns one page of a backup, in JSON (store/backup.h). `after` is the `next` of the page
+  // before; empty: the first page. All pages show the registry at one moment. Needs an
+  // administrator of all scopes. kUnavailable: another backup is under way. kNotFound: the page was
+  // requested too late.
   Result<std::string> backup_page(std::string_view after = {});
 
-  // For administrators of the token's scope. Returns the new token's text, which is never shown
-  // again.
+  // Makes a token and returns its text, which cannot be read again later. Needs an administrator of
+  // the new token's scope.
   Result<TokenInfo> create_token(const TokenRequest& request);
   Result<std::vector<TokenInfo>> list_tokens();
   // kNotFound when there is no such token.
   Status revoke_token(std::string_view id);
 
-  // Cancels the calls under way and refuses later calls (kCancelled). Returns when no call is under
-  // way. Idempotent.
+  // Cancels the calls under way and waits until they have returned. Later calls return kCancelled.
+  // Idempotent.
   void stop();
   [[nodiscard]] const std::string& url() const;
 

@@ -17,7 +17,8 @@ std::string peer_target(std::string_view scope, std::string_view name, std::stri
   return str("/v1/peers/", percent_encode(name), tail, scope_query(scope));
 }
 
-// Rewrites the error of a server older than sessions, which refuses the field "session".
+// Replaces the error of an old nanoctrl that refuses the unknown field "session" with an error that
+// asks for an upgrade. Returns other errors unchanged.
 Status earlier_server(const Status& status) {
   const bool earlier = status.code() == Code::kInvalidArgument &&
                        status.text().find("unknown field \"session\"") != std::string::npos;
@@ -48,7 +49,8 @@ const std::string& Client::url() const { return impl_->options().url; }
 
 Result<Lease> Client::register_peer(const Registration& registration, const Secret& session, bool takeover) {
   SLIME_TRY(check_registration(registration));
-  // The server may probe the holder of the name before it replies.
+  // Adds kProbeTimeout to the timeout: before it replies, the server may probe the peer that has
+  // the name.
   const Result<std::string> reply =
       impl_->call("POST", "/v1/peers", wire::encode(wire::RegisterRequest{registration, takeover, session}),
                   limits::kProbeTimeout);
@@ -120,8 +122,8 @@ Result<PeerInfo> Client::get_peer(std::string_view scope, std::string_view name)
 
 namespace {
 
-// Reads all pages of a list. Returns the first page's head: the changes since its revision cover
-// every change during later pages.
+// Reads all pages of a list and passes each to `decode`. Returns the head of the first page: events
+// after its revision include all changes made while the later pages were read.
 template <class Call, class Decode>
 Result<wire::PageHead> read_pages(const std::string& target, Call call, Decode decode) {
   std::optional<wire::PageHead> first;

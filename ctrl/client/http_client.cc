@@ -54,12 +54,13 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view urls) {
   }
 }
 
-// The code for a reply without a code of its own, perhaps from a proxy.
+// Returns the error code for a reply whose body is not nanoctrl's, perhaps that of a proxy.
 Code code_for(int http_status) {
   switch (http_status) {
     case 404:
-      return Code::kUnimplemented;  // the server lacks this route; a missing peer has a code of its
-                                    // own
+      // The server does not have this route. A missing peer also gives 404, but with a body from
+      // nanoctrl.
+      return Code::kUnimplemented;
     case 401:
       return Code::kUnauthenticated;
     case 403:
@@ -83,8 +84,8 @@ Status server_error(const std::string& url, int http_status, const std::string& 
   return {error->code, error->hint.empty() ? error->message : str(error->message, "; ", error->hint)};
 }
 
-// Blocks SIGPIPE while it lives: otherwise a broken connection in the HTTP library or OpenSSL would
-// end the process instead of failing the write.
+// Blocks SIGPIPE in this thread during its lifetime. A write to a broken connection then fails;
+// otherwise it would end the process, as neither the HTTP library nor OpenSSL blocks the signal.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -112,7 +113,7 @@ class NoBrokenPipe {
   bool was_pending_ = false;
 };
 
-// One connection of the HTTP library, open or not.
+// A client of the HTTP library for one endpoint, which opens its connection with the first request.
 struct Connection {
   std::unique_ptr<httplib::ClientImpl> http;
   std::size_t endpoint = 0;
@@ -138,8 +139,8 @@ struct Attempt {
   bool stopped = false;
 };
 
-// Returns why the name has no address; empty if it has one, or if the resolver has a temporary
-// failure.
+// Returns the reason if the host name of `at` does not exist. Returns an empty text if the name
+// resolves, or if the resolver has a temporary failure.
 std::string unknown_host(const HostPort& at) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -185,8 +186,7 @@ class HttpClient::Impl {
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
       Result<std::string> out = call_at(endpoint, call, once);
-      // If there are other servers, a server that does not answer in time is treated as
-      // unavailable.
+      // Also tries the next server, if there is one, after a server that does not reply in time.
       const bool away = !out && (out.error().code() == Code::kUnavailable ||
                                  (out.error().code() == Code::kDeadlineExceeded && endpoints_.size() > 1));
       if (!away) {
@@ -204,7 +204,8 @@ class HttpClient::Impl {
     const MutexLock lock(mutex_);
     stopped_ = true;
     kept_.reset();
-    // Repeats, because a call that has entered may not have opened its socket yet.
+    // Stops the active calls repeatedly: a call that is active already may not have opened its
+    // socket yet.
     while (!active_.empty()) {
       for (httplib::ClientImpl* http : active_) http->stop();
       idle_.wait_for(mutex_, std::chrono::milliseconds(5));
@@ -218,7 +219,8 @@ class HttpClient::Impl {
     std::unique_ptr<Connection> connection = once ? connect(endpoint) : take(endpoint);
     const bool reused = connection->used;
     Attempt attempt = send(*connection, call);
-    // The kept connection may have been closed by a server that restarted or needed room.
+    // Sends again on a new connection: the server may have closed the kept connection after a
+    // restart, or to make room.
     if (reused && attempt.error != httplib::Error::Success && !attempt.answered && !attempt.timed_out &&
         !attempt.stopped && !never_connected(attempt.error)) {
       connection = connect(endpoint);
@@ -284,7 +286,8 @@ class HttpClient::Impl {
     return out;
   }
 
-  // Returns the kept connection, if it goes to this endpoint, or a new connection.
+  // Takes the kept connection if it leads to `endpoint`; otherwise closes it and returns a new
+  // connection.
   std::unique_ptr<Connection> take(std::size_t endpoint) {
     std::unique_ptr<Connection> kept;
     {
@@ -316,7 +319,7 @@ class HttpClient::Impl {
     active_.insert(&http);
     return true;
   }
-  // Ends a call's use of `http`; returns true after stop().
+  // Reports that a call no longer uses `http`. Returns whether stop() was called.
   bool leave(httplib::ClientImpl& http) {
     const MutexLock lock(mutex_);
     active_.erase(&http);

@@ -9,8 +9,8 @@
 
 namespace slime::ctrl {
 
-// Sends requests to one of several servers over a connection that is kept open between them.
-// Thread: any; concurrent calls open connections of their own.
+// Sends requests to one of several servers. Keeps one connection open between requests. Thread:
+// any; concurrent calls open further connections.
 class HttpClient {
  public:
   // `options` are valid.
@@ -19,13 +19,14 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Sends one request; returns the body of a 200 reply. Waits for the timeout plus `extra`. The
-  // request may be executed more than once, so it must be idempotent. `session` goes into a header.
+  // Sends one request, and returns the body of a reply with status 200. Waits for
+  // ClientOptions::timeout plus `extra`. May send the request twice, so the request must be
+  // idempotent. Sends `session` in a header.
   Result<std::string> call(const char* method, const std::string& target, const std::string& body = {},
                            Nanos extra = {}, const Secret& session = {});
-  // For a request that is not idempotent: executed at most once, on a new connection.
+  // Like call(), for a request that is not idempotent: sends it once, on a new connection.
   Result<std::string> call_once(const char* method, const std::string& target, const std::string& body = {});
-  // Cancels the calls under way and refuses later calls (kCancelled). Idempotent.
+  // Cancels the calls under way. Later calls return kCancelled. Idempotent.
   void stop();
   [[nodiscard]] const ClientOptions& options() const;
 

@@ -7,17 +7,17 @@
 
 namespace slime::ctrl {
 
-// Reads the token from a file of one line. kPermissionDenied when all users of this machine may
-// read it.
+// Reads a token from a file that consists of one line. kPermissionDenied if the file's mode lets
+// all users read it.
 Result<std::string> read_token_file(const std::string& path);
 
-// Returns the token to send to nanoctrl: from `path` if not empty, else from the file
-// $SLIME_CTRL_TOKEN_FILE, else from $SLIME_CTRL_TOKEN, else none. Never from the command line,
-// which other users can see.
+// Returns the token for requests to nanoctrl: from the file `path` if not empty, else from the file
+// named by $SLIME_CTRL_TOKEN_FILE, else from $SLIME_CTRL_TOKEN, else an empty text. No argument of
+// a command has the token itself, because other users can see arguments.
 Result<std::string> find_token(const std::string& path = {});
 
-// Returns the options for a nanoctrl at `url`. An empty token is found as by find_token(), an empty
-// CA file in $SLIME_CTRL_CA_FILE.
+// Returns the options of a client for the nanoctrl at `url`. If `token` is empty, uses
+// find_token(). If `ca_file` is empty, uses $SLIME_CTRL_CA_FILE.
 Result<ClientOptions> client_options(std::string url, std::string token = {}, std::string ca_file = {});
 
 }  // namespace slime::ctrl

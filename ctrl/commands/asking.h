@@ -12,13 +12,13 @@ class Command;
 
 namespace slime::ctrl {
 
-// Options shared by nanoctrl's commands that query a running nanoctrl: its URL and the token.
+// The options of nanoctrl's commands that query a running nanoctrl: its URL, the token, and --json.
 struct Asking {
   std::string url;
   std::string token_file;
   bool json = false;
 
-  // Adds --ctrl, --token-file and --json. This object outlives the command.
+  // Adds --ctrl, --token-file and --json to `command`. This object must outlive the command.
   void add_options(command_line::Command& command);
   [[nodiscard]] Result<std::unique_ptr<Client>> client() const;
 };

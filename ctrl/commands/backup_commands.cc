@@ -32,13 +32,13 @@ constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 
-// A file that is created completely or not at all: written under a temporary name, and renamed at
-// the end. Readable by its owner only, because it contains the hashes of tokens.
+// Writes a file that appears complete or not at all: under a temporary name that finish() replaces
+// with `path`. Only the owner may read the file, because it contains hashes of tokens.
 class NewFile {
  public:
   static Result<NewFile> create(std::string path) {
-    std::string part = str(path, ".part-XXXXXX");  // unique, because another backup may be under
-                                                   // way
+    // The temporary name is unique, because another backup may be under way.
+    std::string part = str(path, ".part-XXXXXX");
     UniqueFd fd(::mkostemp(part.data(), O_CLOEXEC));
     if (!fd.valid()) return from_errno(part, errno);
     return NewFile(std::move(path), std::move(part), std::move(fd));
@@ -83,7 +83,7 @@ class NewFile {
   std::uint64_t bytes_ = 0;  // written so far
 };
 
-// One progress line on a terminal, shown once the operation takes long.
+// Shows one line of progress on a terminal, only if the operation takes longer than half a second.
 class Progress {
  public:
   explicit Progress(std::string what) : what_(std::move(what)) {}
@@ -123,7 +123,7 @@ Counts counts_of(const RegistryState& state) {
   return {state.revisions.size(), state.peers.size(), state.tokens.size(), state.links.size()};
 }
 
-// Validates records as a restore would, but keeps none.
+// Validates records as a restore would, and counts them. Does not keep the records.
 class Checker {
  public:
   Status add(const Record& record) {
@@ -148,7 +148,8 @@ class Checker {
   std::size_t records_ = 0;
 };
 
-// Downloads page by page, so that neither side holds the whole text in memory.
+// Downloads a backup page by page into `file`, so that neither client nor server has the whole text
+// in memory.
 Status download(Client& client, NewFile& file, Checker& checker) {
   Progress progress("backup");
   SLIME_TRY(file.append(backup_head()));
@@ -212,8 +213,8 @@ int BackupCommands::backup() {
   };
   const Result<std::unique_ptr<Client>> client = asking_.client();
   if (!client) return fail(client.error());
-  // The first signal ends the backup after the current page and leaves no file; the second ends it
-  // at once.
+  // The first SIGINT or SIGTERM ends the backup after the current page and removes its file. A
+  // second signal ends the process at once.
   for (const int number : {SIGINT, SIGTERM}) {
     std::signal(number, [](int same) {
       g_interrupted = true;

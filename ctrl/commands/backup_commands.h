@@ -19,7 +19,8 @@ class BackupCommands {
 
   std::string file_;
   std::string store_;
-  RuleFlags rules_;  // must match the nanoctrl that will use the store
+  // flags of restore; their values must equal those of the nanoctrl that will open the store
+  RuleFlags rules_;
   Asking asking_;
 };
 

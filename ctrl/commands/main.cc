@@ -40,7 +40,8 @@ struct Flags {
   std::string admin_token_file;
   std::string tls_certificate;
   std::string tls_key;
-  std::string store;  // empty: a file in the state directory, named after the port
+  // store of the registry, such as "sqlite:PATH"; empty: a file named after the port (store_of())
+  std::string store;
   std::string log_level = "info";
   std::string log_format = "text";
   double wait_s = 8;
@@ -49,7 +50,7 @@ struct Flags {
   bool json = false;
 };
 
-// Prints the outcome: one line for people, or one JSON object.
+// Prints a command's outcome: `text`, or with --json the object `json`. Returns `exit_status`.
 int say(const Flags& flags, int exit_status, const std::string& text, const Json& json) {
   return daemon::say(flags.json, exit_status, text, json);
 }
@@ -62,8 +63,8 @@ std::string instance_path(const std::string& dir, std::uint16_t port, const char
   return str(dir, "/nanoctrl-", port, suffix);
 }
 
-// With port 0, each start has another port, so a file named after the port would not be found
-// again.
+// Returns the store to open. By default a file named after the port; in memory with --port 0, where
+// the next start has another port and would not find the file.
 Result<std::string> store_of(const Flags& flags) {
   if (!flags.store.empty()) return flags.store;
   if (flags.port == 0) return std::string("memory");
@@ -80,10 +81,12 @@ Result<TokenRecord> admin_token_of(const Flags& flags) {
   return token;
 }
 
-// SIGHUP reads these files again, when a background process may have another working directory.
+// Makes the paths of all files that SIGHUP reads again absolute: a background process may have
+// another working directory.
 void make_absolute(Flags& flags) {
   for (std::string* path : {&flags.admin_token_file, &flags.tls_certificate, &flags.tls_key}) {
-    std::error_code error;  // on an error, the path stays as it is
+    // set if the path cannot be made absolute; the path then stays unchanged
+    std::error_code error;
     const std::filesystem::path whole = std::filesystem::absolute(*path, error);
     if (!path->empty() && !error) *path = whole.string();
   }
@@ -110,7 +113,7 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   return Server::bind(std::move(options));
 }
 
-// State of the signal handlers; null while no server runs.
+// The running server, for the signal handlers; null while no server runs.
 Mutex g_mutex;
 Server* g_server SLIME_GUARDED_BY(g_mutex) = nullptr;
 const Flags* g_flags SLIME_GUARDED_BY(g_mutex) = nullptr;  // of g_server
@@ -125,7 +128,8 @@ void set_served(Server* server, const Flags* flags) {
   if (server != nullptr && std::exchange(g_reload_missed, false)) reload_locked();
 }
 
-// Prints the reply of GET /v1/status to stderr, for an operator without access to the port.
+// Handles SIGUSR1: prints the reply of GET /v1/status to stderr, for an operator without access to
+// the port.
 void dump_status() {
   const MutexLock lock(g_mutex);
   if (g_server == nullptr) return;
@@ -135,8 +139,8 @@ void dump_status() {
                g_server->url().c_str(), reply.body.c_str());
 }
 
-// Reads the certificate and the administrator's token again. A file that is invalid changes
-// nothing.
+// Handles SIGHUP: reads the certificate and the administrator's token from their files again. If a
+// file is invalid, the earlier value stays.
 void reload_locked() {
   std::string read;
   const auto note = [&](const Status& status, const std::string& what) {
@@ -167,12 +171,13 @@ void reload() {
   }
 }
 
-// Runs a bound server until SIGTERM or SIGINT.
+// Starts a bound server, calls `started` with the result, and serves until SIGTERM or SIGINT.
 int serve(Server& server, const Flags& flags, const std::string& dir,
           const std::function<void(const Status&)>& started) {
   daemon::block_stop_signals();
-  on_signal(SIGUSR1, &dump_status).ignore();  // if this fails, the signal ends the process
-  std::signal(SIGHUP, SIG_DFL);               // nohup ignores SIGHUP; here it means reload
+  // Prints the status on SIGUSR1. If the handler cannot be installed, SIGUSR1 ends the process.
+  on_signal(SIGUSR1, &dump_status).ignore();
+  std::signal(SIGHUP, SIG_DFL);  // nohup ignores SIGHUP; here it means reload
   on_signal(SIGHUP, &reload).ignore();
   const Result<daemon::PidFile> pid_file =
       daemon::PidFile::acquire(instance_path(dir, server.port(), ".pid"), server.url());
@@ -230,7 +235,7 @@ int run_start(const Flags& flags) {
       return say_running(flags, "already_running", "nanoctrl runs already", (*running)->pid, (*running)->info,
                          instance_path(*dir, flags.port, ".log"));
   }
-  // Bound before the fork: the real port is known, and errors are printed in the foreground.
+  // Binds before the fork, so that the port is known and this process prints errors.
   Result<std::unique_ptr<Server>> server = bind_server(flags);
   if (!server) {
     const auto running = find(flags.port);  // a concurrent start may have been faster
@@ -258,8 +263,8 @@ int say_not_running(const Flags& flags) {
              {{"state", "not_running"}, {"port", flags.port}});
 }
 
-// Returns the URL to reach a server that listens on all addresses: its certificate does not name
-// 0.0.0.0.
+// Replaces the wildcard address (0.0.0.0 or [::]) in a server's URL with localhost, which the
+// server's certificate can contain.
 std::string local_url(std::string url) {
   for (const std::string_view everywhere : {"://0.0.0.0:", "://[::]:"}) {
     const std::size_t at = url.find(everywhere);
@@ -282,7 +287,8 @@ int run_status(const Flags& flags) {
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
   if (!status && status.error().code() == Code::kUnauthenticated) {
-    // The server answered: with 401, or with a certificate in the TLS handshake.
+    // kUnauthenticated means that the server runs: it refused the token, or its certificate is not
+    // trusted.
     const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,
                str("nanoctrl runs: ", url, ", pid ", (*running)->pid,
@@ -332,7 +338,8 @@ int run_version(const Flags& flags) {
   return say(flags, daemon::kExitOk, "nanoctrl " SLIME_VERSION, {{"version", SLIME_VERSION}});
 }
 
-// Sets the log's level and format, then runs the command.
+// Sets the level and the format of the log, then runs `command`. Returns kExitUsage if one of the
+// two is invalid.
 int run_logging(const Flags& flags, int (*command)(const Flags&)) {
   for (const Status& valid : {set_log_level(flags.log_level), set_log_format(flags.log_format)}) {
     if (valid.ok()) continue;
@@ -346,8 +353,8 @@ void add_server_flags(command_line::Command& command, Flags& flags) {
   command.option("--host", flags.host, "address to listen on").show_default();
   command.option("--port", flags.port, "port; 0 uses a free port and prints it").show_default();
   flags.rules.add_options(command, "");
-  // Also from the environment: the list of processes shows arguments to other users, and a URL may
-  // contain a password.
+  // --store can come from the environment: a URL may contain a password, and other users can see
+  // the arguments of a process.
   command
       .option("--store", flags.store,
               "store of the registry: memory, sqlite:PATH, or "

@@ -9,16 +9,17 @@
 
 namespace slime::ctrl {
 
-// Flags that affect the registry's commands. All nanoctrls that share one Redis, and each command
-// that opens their store directly, need the same values.
+// Flags that affect how the registry executes commands. Their values must be equal in all nanoctrl
+// that share one Redis, and in each program that opens the store directly.
 struct RuleFlags {
   double ttl_s = std::chrono::duration<double>(limits::kTtlDefault).count();
   std::uint64_t scope_bytes = limits::kRecordBytesPerScope;
   std::uint64_t scope_peers = limits::kPeersPerScope;
 
-  // This object outlives the program's run(). `note` is appended to each help text.
+  // Adds the flags to `command`, with `note` at the end of each help text. This object must outlive
+  // the run of the program's command line.
   void add_options(command_line::Command& command, const std::string& note);
-  // Rounds times to whole milliseconds, as stored in Redis.
+  // Sets the options from the flags. Rounds the TTL to whole milliseconds, as Redis stores it.
   void apply(RegistryOptions& options) const;
 };
 

@@ -7,9 +7,9 @@
 
 namespace slime::ctrl {
 
-// `nanoctrl token new|create|list|revoke`. The commands query a running nanoctrl over HTTP.
-// `create` can also write the first token to a store that no nanoctrl has open. `new` prints an
-// administrator's token that is in no store.
+// `nanoctrl token new|create|list|revoke`. create, list and revoke send requests to a running
+// nanoctrl; `create --store` instead writes the first token to a store that no nanoctrl has open.
+// new only prints a new administrator's token, and stores nothing.
 class TokenCommands {
  public:
   // Adds the commands to `program`. This object must live until the program's run() has returned.
@@ -26,7 +26,8 @@ class TokenCommands {
   std::string scope_ = "default";
   std::string note_;
   double expires_days_ = 0;
-  RuleFlags rules_;  // must match the nanoctrl that will use the store
+  // for `create --store`; must equal the flags of the nanoctrl that will open the store
+  RuleFlags rules_;
   std::string id_;
   std::string store_;
   Asking asking_;

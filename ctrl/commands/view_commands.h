@@ -8,7 +8,8 @@
 
 namespace slime::ctrl {
 
-// `nanoctrl peers|services|links|watch|top`: show a running nanoctrl's registry and its changes.
+// `nanoctrl peers|services|links|watch|top`: print the registry of a running nanoctrl, or follow
+// its events.
 class ViewCommands {
  public:
   // Adds the commands to `program`. This object must live until the program's run() has returned.

@@ -43,9 +43,11 @@ Status permit(const Call& call, Role needed, const std::string& scope) {
   call.query.permit(needed, scope);
   return call.query.finish();
 }
-// These clients have no sessions: the token that made a record may change it.
+// Returns a proof by token, because clients of NanoCtrl have no sessions: a request may change a
+// record that was registered with the same token.
 Proof token_proof(const Call& call) { return {Proof::Kind::kToken, {{}, call.query.principal().token_id}}; }
-// Trusts an administrator; on a server without tokens, every client if `without_tokens`.
+// Like token_proof(), but an administrator's proof is always accepted. If the server requires no
+// token, every client counts as an administrator, and this holds only with `without_tokens`.
 Proof token_proof_or_admin(const Call& call, bool without_tokens) {
   const Principal& principal = call.query.principal();
   const bool admin = principal.role == Role::kAdmin && (without_tokens || !principal.token_id.empty());
@@ -115,8 +117,8 @@ ApiReply CompatRoutes::list(const Call& call, const EncodeOne& encode_one, const
   if (agents) *filter = {filter->scope, std::string(type), {}};
   std::vector<std::string> items;
   std::size_t bytes = 0;
-  // Visits the whole scope, in slices: the lock is free in between, and a peer that registers or
-  // leaves meanwhile may be in the list or not.
+  // Visits the scope's peers in slices, with the lock free in between. The list may or may not
+  // contain a peer that registers or leaves meanwhile.
   context_.scans().visit(filter->scope, {}, kAllRecords, [&](const PeerView& peer) {
     if (!filter->kind.empty() && peer.info->kind != filter->kind) return true;
     const Entity entity = compat::to_entity(*peer.info);
@@ -149,7 +151,8 @@ ApiReply CompatRoutes::start_agent(const Call& call) {
   if (Status status = permit(call, Role::kJoin, agent.scope); !status.ok())
     return reply_error(std::move(status));
   if (!agent.id.empty()) return start(call, agent);
-  // A random name is rarely in use; if it is, try another name.
+  // Attempts to register under a random name; each attempt with another name, if the name is in
+  // use.
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
     agent.id = random_name(request->name_prefix);
@@ -176,7 +179,8 @@ ApiReply CompatRoutes::register_entity(const Call& call) {
           409, Code::kAlreadyExists,
           str("'", entity.id, "' in scope '", entity.scope, "' is of entity_type '", current.type, "'"),
           "use another entity_id: here it is unique in its scope");
-    // Keep the fields that this request does not have, such as the regions of an agent.
+    // Keeps the fields of the old record that this request cannot contain, such as the regions of
+    // an agent.
     current.kind = std::move(entity.kind);
     current.endpoint = std::move(entity.endpoint);
     current.metadata = std::move(entity.metadata);
@@ -202,7 +206,7 @@ ApiReply CompatRoutes::remove(const Call& call, Result<EntityRef> ref) {
   const MutexLock lock(mutex_of(ref->scope, ref->id));
   const std::optional<PeerInfo> held = find(call, ref->scope, ref->id);
   const std::string done = compat::encode_status("ok", str(ref->type, " '", ref->id, "' is not registered"));
-  // An entity that is gone counts as removed.
+  // Removing an entity that is not registered is a success.
   if (!held) return reply_ok(done);
   const Entity entity = compat::to_entity(*held);
   if (entity.native) return native_peer(*ref);
@@ -223,8 +227,8 @@ ApiReply CompatRoutes::heartbeat(const Call& call) {
   const std::string not_found = compat::encode_status(
       "not_found", str(ref->type, " '", ref->id, "' is not registered in scope '", ref->scope, "'"));
   if (!held) return reply_ok(not_found);
-  // Only a native peer renews its own lease; the name's former entity learns here that it lost the
-  // name.
+  // If a Slime agent, or an entity of another type, has the name now, answers "not_found": the
+  // client has lost the name, and cannot renew the lease of another owner.
   const Entity entity = compat::to_entity(*held);
   if (entity.native || entity.type != ref->type) return reply_ok(not_found);
   Outcome out =
@@ -267,7 +271,8 @@ ApiReply CompatRoutes::get_region(const Call& call) {
   std::optional<compat::EntityRegion> out;
   if (const std::optional<PeerInfo> held = find(call, of.scope, of.id)) {
     const Entity agent = compat::to_entity(*held);
-    // The keys of a Slime agent's regions are only available from the agent.
+    // Does not return a region of a Slime agent: the registry does not have its keys, which only
+    // the agent gives out.
     const auto it = agent.regions.find(request->name);
     if (!agent.native && it != agent.regions.end()) out = it->second;
   }

@@ -13,8 +13,8 @@
 
 namespace slime::ctrl {
 
-// The routes of DLSlime's NanoCtrl over the same registry: an entity registered here is a peer of
-// the same name. Thread: any.
+// The routes of DLSlime's NanoCtrl, over the same registry as nanoctrl's other routes. An entity
+// that a client registers here is a peer with the entity's name. Thread: any.
 class CompatRoutes {
  public:
   // `context` outlives this.
@@ -34,8 +34,8 @@ class CompatRoutes {
   ApiReply set_desired_topology(const Call& call);
 
  private:
-  // Returns the mutex of one record. Hold it from reading the record to changing it, so that
-  // concurrent changes are not lost.
+  // Returns the mutex for one record. Lock it while reading a record and writing it back, so that
+  // no concurrent change is lost.
   Mutex& mutex_of(const std::string& scope, const std::string& id);
   std::optional<PeerInfo> find(const Call& call, const std::string& scope, const std::string& id);
   ApiReply start(const Call& call, const compat::Entity& agent);
@@ -43,11 +43,12 @@ class CompatRoutes {
   // Registers the entity; answers done().
   template <class Done>
   ApiReply put(const Call& call, const compat::Entity& entity, const InstanceId& instance, const Done& done);
-  // Changes the record of an agent registered through these routes.
+  // Applies `change` to an agent that was registered through these routes, and stores the new
+  // record.
   template <class Change>
   ApiReply update(const Call& call, const compat::EntityRef& of, const Change& change);
-  // Answers a list: all entities at once, without pages, up to a limit. `type`: only entities of
-  // this type; empty: the type in the request.
+  // Answers a list with all matching entities in one reply, up to kCompatListBytes. `type`: the
+  // only type to list; empty: as the request says.
   template <class EncodeOne, class EncodeAll>
   ApiReply list(const Call& call, const EncodeOne& encode_one, const EncodeAll& encode_all,
                 std::string_view type);

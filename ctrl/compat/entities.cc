@@ -24,7 +24,8 @@ Json json_of(const std::string& text) {
   return out.is_discarded() ? Json(nullptr) : out;
 }
 
-// One request or record. Keeps the first problem.
+// Reads the fields of one JSON object. Remembers the first problem; the caller checks status() at
+// the end.
 class Body {
  public:
   explicit Body(std::string_view body) {
@@ -62,7 +63,7 @@ class Body {
   std::uint32_t integer32(const char* key, std::uint32_t fallback) {
     return static_cast<std::uint32_t>(integer(key, fallback, std::numeric_limits<std::uint32_t>::max()));
   }
-  // For these clients, an empty scope is no scope.
+  // Returns the scope; "default" if the field is absent or empty.
   std::string scope() {
     std::string out = text("scope");
     return out.empty() ? "default" : checked("scope", std::move(out));
@@ -102,8 +103,8 @@ EntityRegion read_region(Body& in) {
   return out;
 }
 
-// Returns "host:port" of an endpoint, which is an object or a text; empty if it has no such
-// address.
+// Returns "host:port" of an endpoint: of an object with "host" and "port", or of a text, returned
+// unchanged. Empty if the endpoint is neither.
 std::string address_of(const Json& endpoint) {
   if (const auto* text = endpoint.get_ptr<const std::string*>()) return *text;
   if (!endpoint.is_object() || !endpoint.contains("host") || !endpoint.contains("port")) return {};
@@ -121,7 +122,7 @@ std::string native_address(const Entity& entity) {
   return std::string(kNoAddress);
 }
 
-// The fields that a native record does not have.
+// Returns the entity's fields for which a peer's record has no member, as JSON.
 Json details(const Entity& entity) {
   Json out = {{"entity_type", entity.type}};
   const std::pair<const char*, const std::string&> texts[] = {
@@ -139,7 +140,8 @@ Json details(const Entity& entity) {
   return out;
 }
 
-// Describes a Slime agent in NanoCtrl's terms, without inventing values for missing fields.
+// Converts the record of a Slime agent to an entity. Fields that the record does not have stay
+// empty.
 Entity from_native(const PeerInfo& peer) {
   Entity out;
   out.native = true;
@@ -178,7 +180,8 @@ Result<Registration> to_registration(const Entity& entity, const InstanceId& ins
   out.instance = instance;
   out.address = native_address(entity);
   out.ttl = kTtl;
-  // ASCII, so that no part begins inside a character.
+  // Escapes all characters beyond ASCII, so that cutting the text into parts never splits a
+  // character.
   const std::string text = details(entity).dump(-1, ' ', true, Json::error_handler_t::replace);
   constexpr std::size_t kBytesMax = limits::kMetadataEntries * limits::kMetadataValueBytes;
   if (text.size() > kBytesMax)
@@ -201,7 +204,7 @@ Entity to_entity(const PeerInfo& peer) {
       if (it == peer.metadata.end()) break;
       text += it->second;
     }
-    // Text of another form was not written by these routes: skip it.
+    // Ignores text that is not valid JSON: these routes have not written it.
     Body in(text);
     out.type = in.text("entity_type", kDefaultType);
     out.address = in.text("address");

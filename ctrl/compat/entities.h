@@ -11,43 +11,46 @@
 #include "ctrl/http/http.h"
 #include "ctrl/types.h"
 
-// The JSON bodies of DLSlime's NanoCtrl, and their mapping to a peer's record. Requests are read
-// leniently:
-// unknown fields are ignored, and null means absent. Nothing here throws.
+// The JSON bodies of DLSlime's NanoCtrl, and their conversion to and from a peer's record. Decoding
+// is lenient: ignores unknown fields, and treats null as absent. No function throws.
 namespace slime::ctrl::compat {
 
 inline constexpr Nanos kTtl = std::chrono::seconds(60);  // its clients renew every 15 s
-// The address of a peer without an address like "host:port". RFC 2606 guarantees that no such host
-// exists.
+// Address in the record of an entity that has no address like "host:port". RFC 2606 reserves
+// ".invalid", so no such host exists.
 inline constexpr std::string_view kNoAddress = "unknown.invalid:1";
 inline constexpr std::string_view kAgentType = "agent";
 
-// A region of an entity, as its owner describes it.
+// A memory region of an entity, as its owner describes it: address, length in bytes, and RDMA keys.
 struct EntityRegion {
   std::uint64_t addr = 0, length = 0;
   std::uint32_t rkey = 0, lkey = 0;
 };
 
-// A peer as these routes see it. JSON values of any type are kept as text, empty when absent.
+// A peer in the form of NanoCtrl. `endpoint`, `metadata` and `resource` are JSON values as text;
+// empty when absent.
 struct Entity {
   std::string scope = "default";
   std::string type;
   std::string id;
   std::string kind;
   std::string endpoint, metadata, resource;
-  std::string address;  // of agents; often an IP address without a port
+  std::string address;  // address of an agent; often an IP address without a port
   std::string device, link_type;
   std::uint32_t ib_port = 1;
   std::map<std::string, EntityRegion> regions;
-  bool native = false;  // registered as a Slime agent: read-only for these routes
+  // true: a Slime agent, registered through nanoctrl's own routes; not changed by these routes
+  bool native = false;
 };
 
-// Instance ids of records made by these routes. nanoctrl makes these ids and marks them.
+// new_instance() makes an instance id for a record of these routes, with a mark in its first half.
+// registered_here() returns whether an id has that mark.
 InstanceId new_instance();
 bool registered_here(const InstanceId& instance);
 
-// kInvalidArgument when the entity does not fit; kResourceExhausted when the fields that a record
-// does not have exceed the record's metadata.
+// to_registration() converts an entity to a peer's record; fields without a member go into the
+// metadata. kInvalidArgument when a field is invalid; kResourceExhausted when the metadata would be
+// too large.
 Result<Registration> to_registration(const Entity& entity, const InstanceId& instance);
 Entity to_entity(const PeerInfo& peer);
 
@@ -89,16 +92,17 @@ std::string encode_status(std::string_view status, std::string_view message);
 std::string encode_no_redis();
 std::string encode_started(const Entity& agent);
 std::string encode_entity_info(const std::optional<Entity>& entity);
-// encode_entity() and encode_agent() return elements for the lists below.
+// encode_entity() and encode_agent() return one element for encode_entities() and encode_agents().
 std::string encode_entity(const Entity& entity);
 std::string encode_agent(const Entity& agent);
 std::string encode_entities(const std::vector<std::string>& entities);
 std::string encode_agents(const std::vector<std::string>& agents);
 std::string encode_region(const std::optional<EntityRegion>& region);
 
-// Converts an error reply to NanoCtrl's form: {"status": "error", "message"}.
+// Converts an error reply of nanoctrl to NanoCtrl's form: {"status": "error", "message": ...}.
 void translate_error(ApiReply& reply);
-// Returns the message of an error of that form; empty when the body is not one.
+// Returns the message of an error in the form of translate_error(); empty when the body is not an
+// error in this form.
 std::optional<std::string> decode_error(std::string_view body);
 
 }  // namespace slime::ctrl::compat

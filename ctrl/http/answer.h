@@ -30,9 +30,10 @@ struct AnswerOptions {
 // Runs the handler for one complete request.
 Handled answer(const ApiHandler& handler, const RawRequest& request, const AnswerOptions& options);
 
-// kOldOpen: keep-alive for HTTP/1.0, which needs a header for it.
+// State of the connection after a reply. kOldOpen: the connection stays open and the client speaks
+// HTTP/1.0, which needs a keep-alive header for that.
 enum class After { kOpen, kOldOpen, kClose };
-// Returns a reply's bytes, ready to send. `head`: without the body.
+// Returns a reply as bytes to send. `head`: for a HEAD request, so without the body.
 std::string render(const ApiReply& reply, bool head, After after);
 
 }  // namespace slime::ctrl

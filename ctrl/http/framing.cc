@@ -10,9 +10,10 @@
 namespace slime::ctrl {
 namespace {
 
-// The target, plus room for the method and the version.
+// Most bytes of a request line: the longest target, with room for the method and the HTTP version.
 constexpr std::size_t kRequestLineBytes = limits::kTargetBytes + 64;
-constexpr std::size_t kNumberDigits = 18;  // any number of 18 digits fits into 64 bits
+// Most digits of Content-Length; a number of 18 digits always fits into 64 bits.
+constexpr std::size_t kNumberDigits = 18;
 
 bool is_token(char c) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
@@ -40,7 +41,8 @@ std::string_view trimmed(std::string_view text) {
 struct HeaderName {
   std::string_view name;  // in lower case
   Header header;
-  bool list = false;  // may appear several times; the first value counts
+  // true: the header may be repeated, and only its first value is used
+  bool list = false;
 };
 constexpr HeaderName kNames[] = {
     {"host", Header::kHost},
@@ -53,15 +55,16 @@ constexpr HeaderName kNames[] = {
 };
 static_assert(std::size(kNames) == kHeaders);
 
-// Errors for repeated headers, in the order of kNames.
+// Error messages for a repeated header, in the order of kNames.
 constexpr std::string_view kTwice[] = {
     "there are two Host headers",          "there are two Origin headers",
     "there are two Content-Types",         "there are two Authorization headers",
     "there are two Slime-Session headers",
 };
 
-// Returns whether `start` may begin a request line, or an empty line before one. Other protocols
-// are refused at once, because their clients may wait for an answer to their first bytes.
+// Returns whether bytes that begin with `start` may be an HTTP request, or an empty line before a
+// request. Another protocol is refused at its first bytes, because its client may wait for an
+// answer to them.
 bool may_be_request(std::string_view start) {
   constexpr std::size_t kMethodBytes = 32;
   const std::string_view begin = start.substr(0, kMethodBytes);
@@ -110,7 +113,8 @@ Framing::State Framing::take_line(std::string_view line, std::size_t begin) {
   const std::size_t next = begin + line.size() + 2;
   if (at_ == At::kHeaders) return line.empty() ? end_header(next) : take_header(line, begin);
   if (!line.empty()) return take_request_line(line, begin);
-  request_begin_ = next;  // some clients send an empty line after a body
+  // Skips an empty line before the request: some clients send one after a body.
+  request_begin_ = next;
   return request_begin_ > 4 ? refuse(400, "the request begins with empty lines") : state_;
 }
 
@@ -158,7 +162,7 @@ Framing::State Framing::take_header(std::string_view line, std::size_t begin) {
   return state_;
 }
 
-// Parses the Connection header, a list of words; ignores all words but "close" and "keep-alive".
+// Parses the Connection header, a list of words. Ignores all words except "close" and "keep-alive".
 void Framing::take_connection(std::string_view value) {
   while (!value.empty()) {
     const std::size_t comma = std::min(value.find(','), value.size());

@@ -8,7 +8,7 @@
 
 namespace slime::ctrl {
 
-// The headers that nanoctrl reads. Framing keeps nothing of other headers.
+// The headers whose values Framing keeps, because nanoctrl reads them.
 enum class Header : std::uint8_t {
   kHost,
   kOrigin,
@@ -20,8 +20,8 @@ enum class Header : std::uint8_t {
 };
 inline constexpr std::size_t kHeaders = 7;
 
-// One complete HTTP request: its bytes, and the positions of its parts, so that it is parsed only
-// once.
+// The bytes of one complete HTTP request, with the positions of its parts, so that it need not be
+// parsed again.
 struct RawRequest {
   struct Part {
     std::size_t begin = 0;
@@ -33,9 +33,11 @@ struct RawRequest {
   Part method;
   Part target;
   std::array<Part, kHeaders> headers = {};
-  bool head = false;        // a HEAD request: the reply has no body
-  bool old = false;         // HTTP/1.0
-  bool keeps_open = false;  // the client may send another request on this connection
+  // true: a HEAD request, whose reply has no body
+  bool head = false;
+  bool old = false;  // HTTP/1.0
+  // true: the client may send another request on this connection
+  bool keeps_open = false;
 
   [[nodiscard]] std::string_view part(Part at) const {
     return std::string_view(bytes).substr(at.begin, at.size);
@@ -48,27 +50,30 @@ struct RawRequest {
   [[nodiscard]] std::string_view body() const { return std::string_view(bytes).substr(header_bytes); }
 };
 
-// Parses the requests of one connection: a header ends with its empty line, the body's size is
-// Content-Length. Strict, so that a proxy in front cannot see other requests than nanoctrl does
-// (request smuggling): lines end in CR LF, are not folded and have no control characters, and
-// headers that decide something appear once. The result depends on the bytes alone, not on how they
-// are split into reads. Thread: one.
+// Parses the requests of one connection. An empty line ends a header; Content-Length is the size of
+// the body. Strict, so that nanoctrl and a proxy in front agree on where each request ends (no
+// request smuggling): lines end in CR LF, have no control characters and are not folded; important
+// headers must not be repeated. The result does not depend on how reads split the bytes. Thread:
+// one.
 class Framing {
  public:
   enum class State { kIncomplete, kComplete, kRefused };
 
-  // Parses `input`, which begins at the request and only grows until take().
+  // Parses `input`, which begins with the current request. The caller only appends to `input` until
+  // take().
   State look(std::string_view input);
-  // After kComplete: removes the request from the front of the input, and begins with the next
-  // request.
+  // Only after look() has returned kComplete: removes the request from the front of `input` and
+  // returns it. Then look() parses the next request.
   RawRequest take(std::string& input);
-  // Returns true once per request whose client waits for "100 Continue" before it sends the body.
+  // Returns true, once per request, if the client waits for "100 Continue" before it sends the
+  // body.
   bool takes_continue();
 
-  // Valid after kRefused, which is final: the start of the next request is unknown.
+  // The HTTP status of the refusal. Valid after kRefused, which is final: the beginning of the next
+  // request is unknown.
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] std::string_view message() const { return message_; }
-  // Returns whether the request is a HEAD request, as far as known.
+  // Returns whether the current request is a HEAD request; false until its method is known.
   [[nodiscard]] bool head() const { return head_; }
 
  private:

@@ -22,8 +22,8 @@
 namespace slime::ctrl {
 namespace {
 
-// Returns how many of `wanted` connections the process can open, after raising its limit of open
-// files.
+// Raises the process' limit of open files if necessary. Returns how many of the `wanted`
+// connections the limit allows.
 std::size_t fit_connections(std::size_t wanted) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
@@ -46,8 +46,8 @@ Status listen_error(const Address& at, int error) {
               error == EADDRINUSE ? "; another program has the port: choose another with --port" : "")};
 }
 
-// Does not set SO_REUSEPORT: two servers could share the port, and each would know only some of the
-// peers.
+// Opens a listening socket without SO_REUSEPORT, which would let a second server share the port:
+// each server would then know only some of the peers.
 int listen_on(const addrinfo& at, UniqueFd& out) {
   UniqueFd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -141,7 +141,7 @@ class Front::Impl {
 
  private:
   const FrontOptions options_;
-  UniqueFd listener_;  // listener_ and epoll_ are moved to the loop by start()
+  UniqueFd listener_;  // start() moves listener_ and epoll_ to the loop
   UniqueFd epoll_;
   const std::unique_ptr<TlsServer> tls_;
   FrontGauges gauges_;

@@ -16,7 +16,8 @@ namespace slime::ctrl {
 
 // Limits of the connections of one server.
 struct FrontLimits {
-  std::size_t connections = limits::kConnections;  // lowered to the process' limit of open files
+  // most connections; lowered if the process may open fewer files
+  std::size_t connections = limits::kConnections;
   std::size_t buffered_bytes = limits::kBufferedBytes;
   std::size_t parked = limits::kParked;
   std::size_t parked_per_client = limits::kParkedPerClient;
@@ -36,18 +37,18 @@ struct FrontOptions {
   [[nodiscard]] Status validate() const;
 };
 
-// Returns whether a request uses much processor time.
+// Function that returns whether a request uses much processor time.
 using IsScan = bool (*)(std::string_view method, std::string_view target);
 
-// HTTP/1.1 in front of a handler. One thread with an event loop holds all connections; only
-// complete requests go to the threads that run the handler, so neither idle nor slow clients occupy
-// a thread. A parked request occupies none either. Thread: start() and stop() from one thread;
-// wake() and parked() from any.
+// An HTTP/1.1 server in front of a handler. One thread with an event loop holds all connections,
+// and passes only complete requests to the threads that run the handler. So idle and slow clients,
+// and parked requests, occupy no thread. Thread: start() and stop() from one thread; wake() and
+// parked() from any.
 class Front {
  public:
-  // Listens, but does not answer and starts no thread yet, so that the program may still fork.
-  // kInvalidArgument; kUnavailable when the address is in use. `handler` runs on several threads at
-  // once.
+  // Listens on the address, but starts no thread and answers no request before start(), so that the
+  // program may fork in between. kInvalidArgument for invalid options; kUnavailable when the
+  // address is in use. `handler` is called on several threads at once.
   static Result<std::unique_ptr<Front>> bind(FrontOptions options, ApiHandler handler,
                                              IsScan is_scan = nullptr);
   ~Front();  // stop()
@@ -55,21 +56,22 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
-  // Answers parked requests with 503, finishes the requests under way, sends the replies for up to
-  // a second, closes. Idempotent.
+  // Answers parked requests with 503, and waits until the requests under way have ended. Sends the
+  // last replies for up to a second, then closes all connections. Idempotent.
   void stop();
 
-  // Reads the certificate files again, for new connections (TlsServer::reload()). Only with TLS.
+  // Reads the certificate files again, for use in new connections (TlsServer::reload()).
+  // kInvalidArgument without TLS.
   Status reload_tls();
 
-  // Handles the requests parked under this key again, and those that are just being parked under
-  // it. Never blocks.
+  // Lets the requests parked under `key` be handled again, also a request whose handler is just
+  // deciding to park. Never blocks.
   void wake(std::string_view key);
   void wake_all();
   // The number of parked requests.
   [[nodiscard]] std::size_t parked() const;
   [[nodiscard]] std::size_t connections() const;
-  // The number of requests and connections refused before the handler.
+  // Returns the number of requests and connections that were refused without a call of the handler.
   [[nodiscard]] std::size_t refused() const;
   [[nodiscard]] std::uint16_t port() const;
 

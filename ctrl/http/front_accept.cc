@@ -10,12 +10,13 @@
 #include "ctrl/http/front_loop.h"
 #include "ctrl/limits.h"
 
-// How a FrontLoop accepts connections, and how it limits their number.
+// The functions of FrontLoop that accept connections and limit their number.
 namespace slime::ctrl {
 namespace {
 
 constexpr int kAcceptsPerRound = 256;  // most accepts before connections are served again
-constexpr std::size_t kExtras = 64;    // connections beyond the limit that get a refusal
+// Most connections beyond the limit that stay open until they have received a refusal (503).
+constexpr std::size_t kExtras = 64;
 constexpr Nanos kPause = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -45,7 +46,7 @@ bool FrontLoop::accept_one() {
 void FrontLoop::admit(UniqueFd fd, std::string client) {
   bool extra = false;
   if (connections_.size() - extras_ >= limits_.connections && !evict_idle()) {
-    // With TLS, a refusal would need a handshake first.
+    // Closes the connection without a reply: over TLS, a reply would need a handshake first.
     if (tls_ != nullptr || extras_ >= kExtras) {
       ++gauges_.refused;
       return;
@@ -74,8 +75,8 @@ void FrontLoop::admit(UniqueFd fd, std::string client) {
   drive(c);
 }
 
-// Stops or resumes polling the listener: when no file descriptor is left, a ready listener would
-// make the loop spin.
+// Stops or resumes polling the listener. Called when no file descriptor is left: the pending
+// connections would make the loop spin.
 void FrontLoop::pause_accepting(bool pause) {
   epoll_event event{};
   if (!pause) event.events = EPOLLIN;

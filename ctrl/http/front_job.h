@@ -10,7 +10,8 @@
 
 namespace slime::ctrl {
 
-// One request on its way from the loop, which owns the connections, to a handler thread and back.
+// One request that the loop, which owns the connections, passes to a handler thread and gets back
+// with the reply.
 struct FrontJob {
   std::uint64_t connection = 0;
   RawRequest request;

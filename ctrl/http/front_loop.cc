@@ -21,28 +21,28 @@ constexpr std::uint64_t kMailId = 1;
 constexpr std::uint64_t kFirstConnectionId = 2;
 constexpr std::size_t kEventsPerRound = 256;
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-// A client has kReplyTime to take each part of a reply of this size.
+// Bytes of a reply that a client must take within each period of FrontLimits::reply_time.
 constexpr std::size_t kTimedBytes = std::size_t{64} << 10;
-// Bytes that one connection may transfer in its first turn and in a queued turn, and the number of
-// queued turns between two polls of all connections.
+// Most bytes that one connection transfers in its first turn (kFirstTurnBytes) and in a queued turn
+// (kTurnBytes), and the number of queued turns between two calls of epoll_wait() (kTurnsPerRound).
 constexpr std::size_t kFirstTurnBytes = std::size_t{16} << 10;
 constexpr std::size_t kTurnBytes = std::size_t{64} << 10;
 constexpr std::size_t kTurnsPerRound = 4;
-// Steps of TLS handshakes between two polls; each takes up to a millisecond.
+// Most steps of TLS handshakes between two calls of epoll_wait(). A step takes up to a millisecond.
 constexpr std::size_t kHandshakesPerRound = 2;
-// A connection that exceeds its rate is read again after kHoldTime, and closed after this many
-// refusals.
+// A connection is closed after this many requests refused with 429. After each earlier refusal,
+// nothing is read from it for kHoldTime.
 constexpr unsigned kTooOftenMost = 8;
 constexpr Nanos kHoldTime = std::chrono::milliseconds(100);
-// Input that is discarded after the last reply: enough for a rejected body twice as large as
-// allowed; less for a client that exceeds its rate.
+// Most bytes of input that are discarded after the last reply of a connection. Twice the largest
+// body, so that a rejected body fits; kDrainBytesTooOften for a client that exceeded its rate.
 constexpr std::size_t kDrainBytes = 2 * limits::kBodyBytes;
 constexpr std::size_t kDrainBytesTooOften = std::size_t{64} << 10;
 constexpr Nanos kDrainTime = std::chrono::seconds(1);
 constexpr Nanos kRetryAfter = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-// Frees the string's memory; assigning {} would keep the capacity.
+// Empties the string and frees its memory. Assigning {} would keep the memory.
 void give_back(std::string& bytes) { std::string().swap(bytes); }
 
 ApiReply refusal_of(int status, std::string_view message) {
@@ -238,13 +238,15 @@ bool FrontLoop::advance(Connection& c) {
 
 bool FrontLoop::handshake(Connection& c) {
   if (!c.readable && !c.socket.wants_room()) return false;
-  // Handshakes only run in queued turns: new connections must not overtake those that have begun.
+  // Handshakes run only in queued turns, so that new connections wait behind handshakes that have
+  // begun.
   if (over(!turn_.queued || handshakes_ >= kHandshakesPerRound)) return true;
   ++handshakes_;
   switch (c.socket.handshake()) {
     case Io::kDone:
       enter(c, State::kIdle);
-      c.readable = true;  // the first request may have arrived with the end of the handshake
+      // the end of the handshake may have arrived together with the first request
+      c.readable = true;
       return true;
     case Io::kNotTls:
       refuse(c, 400, "this port speaks TLS: ask with https://");
@@ -269,8 +271,8 @@ bool FrontLoop::read_request(Connection& c) {
     case Framing::State::kIncomplete:
       break;
   }
-  // The previous reply was sent completely, so the socket has room for these bytes. If not, clients
-  // send the body after a while anyway.
+  // Writes without a retry: the socket has room, because the previous reply was sent completely. A
+  // client that does not get "100 Continue" sends the body after a while anyway.
   std::size_t sent = 0;
   if (c.framing.takes_continue() && c.socket.write(kContinue, sent) == Io::kClosed) {
     close(c);
@@ -296,8 +298,8 @@ bool FrontLoop::read_more(Connection& c) {
     case Io::kDone:
       break;
   }
-  // A short read means that the socket is empty, and epoll reports further input. Not so with TLS,
-  // whose records end anywhere, nor when the client has closed.
+  // A short read without TLS means that the socket is empty; epoll will report further input. With
+  // TLS, a short read only ends a record. After the client has closed, epoll reports nothing more.
   if (tls_ == nullptr && size < room.size() && !c.gone) c.readable = false;
   turn_.bytes += size;
   c.input.append(scratch_.data(), size);
@@ -308,7 +310,7 @@ bool FrontLoop::read_more(Connection& c) {
 }
 
 bool FrontLoop::write_reply(Connection& c) {
-  // A long reply is sent in queued turns only, from its first byte on.
+  // A reply longer than one turn is sent in queued turns only, from its first byte on.
   const bool first = !turn_.queued && c.output.size() > kTurnBytes;
   while (c.writable && c.written < c.output.size()) {
     if (over(first || turn_.bytes >= kTurnBytes)) break;
@@ -337,12 +339,14 @@ bool FrontLoop::write_reply(Connection& c) {
   }
   if (!c.closes && !stopping_) {
     enter(c, c.input.empty() ? State::kIdle : State::kReading);
-    // A client that pipelines requests gets its next reply in a queued turn.
+    // Ends the turn if the next request has arrived already, so that a client that pipelines
+    // requests gets each reply in a turn of its own.
     over(!c.input.empty());
     return true;
   }
   c.socket.shut_down();
-  // Closing a socket with unread input sends a reset, which may overtake the reply.
+  // Reads and discards the remaining input first: closing a socket with unread input sends a reset,
+  // which may overtake the reply.
   if (c.drains || c.readable || !c.input.empty()) {
     enter(c, State::kDraining);
     return true;
@@ -376,7 +380,7 @@ void FrontLoop::close(Connection& c) {
 
 void FrontLoop::enter(Connection& c, State state) {
   c.state = state;
-  // Connections that have not sent anything yet may be evicted too.
+  // Connections in these states may be closed to make room (evict_idle()).
   const bool idle = state == State::kIdle || state == State::kHandshaking || state == State::kHeld;
   if (c.idle_at != idle_.end()) c.idle_at = (idle_.erase(c.idle_at), idle_.end());
   if (idle) c.idle_at = idle_.insert(idle_.end(), c.id);
@@ -445,7 +449,8 @@ void FrontLoop::take_done(std::unique_ptr<FrontJob> job) {
   }
 }
 
-// Parks the request, or submits it again. Returns true when the connection has something to do.
+// Parks the request of `job`, answers it with an error, or submits it again. Returns whether
+// drive() should continue with the connection.
 bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
   const bool head = job->request.head;
   const bool closes = !job->request.keeps_open;
@@ -462,7 +467,8 @@ bool FrontLoop::park(Connection& c, std::unique_ptr<FrontJob>& job) {
     job->parked_until = deadline_after(now_, job->handled.parked->wait);
   }
   const std::string key = std::exchange(job->handled.parked, std::nullopt)->key;
-  // A wake while the handler ran may announce a change that the handler did not see.
+  // Submits the request again if its key was woken while the handler ran: the handler may have
+  // missed the change.
   if (mailbox_.woken_since(key, job->wakes)) {
     submit(c, std::move(job));
     return false;
@@ -487,7 +493,8 @@ void FrontLoop::wake(const std::string& key) {
   for (const std::uint64_t id : parking_.connections(key)) unpark(connections_.at(id), false);
 }
 
-// Ends the wait of an answered or closed connection.
+// Stops counting the connection's request as parked, because it was answered or the connection
+// closed.
 void FrontLoop::stop_waiting(Connection& c) {
   if (c.parked) {
     parking_.remove(c.parked_key, c.id);
@@ -498,8 +505,8 @@ void FrontLoop::stop_waiting(Connection& c) {
   gauges_.parked = parking_.waiting();
 }
 
-// Notes a reply's status: a 429 holds the connection, which slows down a client that exceeds its
-// rate.
+// Notes the status of a reply. After a 429, nothing is read from the connection for a while, to
+// slow down a client that exceeds its rate.
 void FrontLoop::note_answer(Connection& c, int status) {
   c.holds = status == 429;
   if (c.holds) ++c.too_often;
@@ -515,7 +522,8 @@ bool FrontLoop::refuse_too_often(Connection& c, std::string_view message, bool h
 
 void FrontLoop::begin_reply(Connection& c, std::string reply, bool closes) {
   stop_waiting(c);
-  // Bounds the memory of replies to clients that request much and do not read.
+  // Replaces the reply with a short 503 if the replies that clients have not read yet would use too
+  // much memory.
   if (reply.size() > limits::kBufferedFree && buffered_ + reply.size() > limits_.buffered_bytes) {
     closes = true;
     reply = render(refusal(503, "nanoctrl holds as many replies as it may"), false, After::kClose);
@@ -534,7 +542,8 @@ ApiReply FrontLoop::refusal(int status, std::string_view message) {
   return refusal_of(status, message);
 }
 
-// Sends the last reply of a connection, to a request that did not reach a handler.
+// Answers a request that did not reach a handler with an error. The connection closes after this
+// reply.
 void FrontLoop::refuse(Connection& c, int status, std::string_view message) {
   const bool head = c.parked ? c.parked->request.head : c.framing.head();
   const std::string reply = render(refusal(status, message), head, After::kClose);

@@ -22,21 +22,22 @@
 
 namespace slime::ctrl {
 
-// Counters of the loop, read by other threads. Thread: any.
+// Counters that the loop writes and any thread may read.
 struct FrontGauges {
   std::atomic<std::size_t> connections{0};
   std::atomic<std::size_t> parked{0};
   std::atomic<std::size_t> refused{0};
 };
 
-// The event loop of a Front: its connections, their deadlines and their parked requests. Thread:
-// the one that calls run().
+// The event loop of a Front: holds the connections, their deadlines and their parked requests.
+// Thread: the thread that calls run().
 class FrontLoop {
  public:
-  // All references outlive this. `gauges` is kept up to date for other threads.
+  // All objects passed by reference or pointer outlive this loop. The loop keeps `gauges` up to
+  // date for other threads.
   FrontLoop(const FrontLimits& limits, UniqueFd epoll, UniqueFd listener, const TlsServer* tls,
             IsScan is_scan, FrontMailbox& mailbox, FrontWorkers& workers, FrontGauges& gauges);
-  // Runs until the mailbox says stop and everything under way is answered.
+  // Runs until FrontMailbox::stop() was called and all requests under way are answered.
   void run();
 
  private:
@@ -44,35 +45,38 @@ class FrontLoop {
     kHandshaking,  // TLS
     kIdle,         // between requests
     kReading,      // a part of a request has arrived
-    kWorking,      // a thread has the request; the connection stays until it is done, so that limits count it
+    // a thread handles the request; even if the client leaves, the connection stays until then
+    kWorking,
     kParked,
     kWriting,
-    kHeld,      // exceeded its rate; read again after kHoldTime
-    kDraining,  // the last reply is sent; discards further input, so that a reset cannot overtake
-                // the reply
+    kHeld,  // exceeded its rate; read again after kHoldTime
+    // the last reply was sent; reads and discards input, since a reset could overtake the reply
+    kDraining,
   };
   struct Connection {
     Connection(std::uint64_t number, FrontSocket accepted) : id(number), socket(std::move(accepted)) {}
     const std::uint64_t id;
     FrontSocket socket;
     std::string client;
-    std::string tenant;  // the id of the authenticated token, else the client's address
+    // key of FairQueue: the id of the token of an earlier request, or the client's address
+    std::string tenant;
     State state = State::kIdle;
     Framing framing;
-    std::string input;  // from the first byte that no request consumed
+    std::string input;  // bytes received that do not belong to a dispatched request
     std::string output;
-    std::size_t written = 0;           // of output
-    std::size_t timed = 0;             // bytes of output written when the deadline was set
+    std::size_t written = 0;  // of output
+    // value of `written` when the deadline of the reply was last set
+    std::size_t timed = 0;
     std::unique_ptr<FrontJob> parked;  // in kParked
     std::string parked_key;
-    std::size_t job_bytes = 0;  // size of a dispatched request that is not answered yet
+    std::size_t job_bytes = 0;  // bytes of the dispatched request, until it is answered
     std::size_t counted = 0;    // this connection's part of buffered_
     std::size_t drained = 0;
     unsigned too_often = 0;  // number of its requests refused with 429
     TimePoint deadline = kNever;
     std::list<std::uint64_t>::iterator idle_at;
     std::list<std::uint64_t>::iterator queued_at;  // in queue_; end() if absent
-    // Readiness from epoll that was not used up yet.
+    // Whether epoll has reported the socket as readable, and no read has emptied it since.
     bool readable = false;
     bool writable = true;
     bool gone = false;  // the client sends nothing more
@@ -80,11 +84,12 @@ class FrontLoop {
     bool drains = false;
     bool holds = false;  // the reply is a 429
     bool waits = false;  // counts as parked until answered
-    bool extra = false;  // beyond the limit of connections: gets a refusal only
+    // accepted beyond the limit of connections: gets only a refusal
+    bool extra = false;
   };
-  // How much one connection may do before others get their turn. A connection that needs more
-  // continues in one of the queued turns, few of which run between two polls of all connections: a
-  // heartbeat waits for these few turns, not for a hundred replies of a megabyte.
+  // The work of one connection before others get their turn. A connection with more to do continues
+  // in a queued turn. Only a few queued turns run between two calls of epoll_wait(), so that a
+  // heartbeat waits for those few, and not for a hundred replies of a megabyte.
   struct Turn {
     std::size_t bytes = 0;
     bool queued = false;  // a queued turn
@@ -98,12 +103,13 @@ class FrontLoop {
   void pause_accepting(bool pause);
   bool evict_idle();
 
-  // Functions for one connection. drive() does what is possible now, within one turn. Functions
-  // that return bool say whether to continue; after false the connection may be destroyed.
+  // drive() and the functions below do the work of one connection; drive() does as much as one turn
+  // allows. A function that returns false tells its caller to stop: the connection may have been
+  // destroyed.
   void drive(Connection& c, bool queued = false);
   void drive_queued();
   void line_up(Connection& c);  // for a queued turn
-  // Returns whether the turn is over; `enough` ends it.
+  // Ends the current turn if `enough` is true. Returns whether the turn has ended.
   bool over(bool enough);
   bool advance(Connection& c);
   bool handshake(Connection& c);
@@ -159,7 +165,8 @@ class FrontLoop {
   Parking parking_;
   Rates rates_;
   Audit refusals_{Audit::kRefusals};
-  TimePoint accept_again_ = kNever;  // when to accept again after file descriptors ran out
+  // when to accept connections again, after no file descriptor was left; kNever: accepting now
+  TimePoint accept_again_ = kNever;
   bool stopping_ = false;
   TimePoint stop_by_ = kNever;
   std::vector<char> scratch_;

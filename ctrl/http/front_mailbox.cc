@@ -76,8 +76,9 @@ void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
     const MutexLock lock(mutex_);
     jobs_.push(std::move(job));
     if (!jobs_.ready())
-      return;  // the tenant's running jobs call done(), which makes this job
-               // ready
+      // No thread may begin this job yet: its tenant has enough running jobs, whose ends make it
+      // ready.
+      return;
   }
   work_.notify_one();
 }
@@ -110,7 +111,8 @@ void FrontThreads::run() {
     mailbox_.done(std::move(job));
     lock.lock();
     jobs_.done(tenant);
-    if (stopped_) work_.notify_all();  // the queue may be empty now, so waiting threads can end
+    // Wakes the waiting threads to end, since the queue may be empty now.
+    if (stopped_) work_.notify_all();
   }
 }
 

@@ -17,7 +17,7 @@
 
 namespace slime::ctrl {
 
-// Messages from other threads to the loop. Thread: any; take(): the loop's.
+// Messages from other threads to the loop. Thread: any; take(): only the loop's thread.
 class FrontMailbox {
  public:
   struct Mail {
@@ -35,9 +35,10 @@ class FrontMailbox {
   void stop();
   Mail take();
 
-  // The number of wakes of all keys so far.
+  // Returns the number of calls of wake() and wake_all() so far, for all keys.
   std::uint64_t wakes();
-  // Returns whether `key` was woken after `wakes` wakes. May be true if another key was woken.
+  // Returns whether `key` was woken after wakes() had the value `wakes`. May also return true
+  // because another key with the same hash was woken.
   bool woken_since(std::string_view key, std::uint64_t wakes);
 
  private:
@@ -49,13 +50,14 @@ class FrontMailbox {
   Mail mail_ SLIME_GUARDED_BY(mutex_);
   bool rung_ SLIME_GUARDED_BY(mutex_) = false;
   std::uint64_t wakes_ SLIME_GUARDED_BY(mutex_) = 0;
-  // By the key's hash: bounded for any number of keys.
+  // Value of wakes_ at the last wake of each slot. A key's hash selects its slot, so that memory
+  // does not grow with the number of keys.
   std::array<std::uint64_t, kSlots> last_wake_ SLIME_GUARDED_BY(mutex_){};
   UniqueFd event_;
 };
 
-// Threads that run the handler, and their queue. Thread: start(), submit() and stop() from one
-// thread.
+// Threads that run the handler, with one queue of requests. Thread: start(), submit() and stop()
+// from one thread.
 class FrontThreads {
  public:
   struct Options {
@@ -87,14 +89,15 @@ class FrontThreads {
   std::vector<std::thread> threads_;  // last: they use all of the above
 };
 
-// All threads of a front. Scans have threads of their own, so that they never delay short requests.
-// Thread: start(), submit() and stop() from one thread.
+// All handler threads of a Front. Requests that are scans (IsScan) run on separate threads, so that
+// they do not delay short requests. Thread: start(), submit() and stop() from one thread.
 class FrontWorkers {
  public:
   FrontWorkers(std::size_t threads, ApiHandler handler, FrontMailbox& mailbox);
 
   void start();
-  // The queue is bounded, because the loop submits at most one request per connection.
+  // Queues the request. The queue needs no limit, because the loop submits at most one request per
+  // connection.
   void submit(std::unique_ptr<FrontJob> job);
   // Returns when all submitted requests are done.
   void stop();

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-// One HTTP request and its reply, without a socket: shared by the routes (api.h) and the HTTP
+// One HTTP request and its reply, independent of sockets. Used by the routes (api.h) and the HTTP
 // front.
 namespace slime::ctrl {
 
@@ -19,18 +19,20 @@ struct ApiRequest {
   std::string_view body;
   std::string_view authorization = {};  // value of the header
   std::string_view client = {};         // the client's address, without the port
-  // False: a request that has to wait may be parked instead of answered.
+  // False: the handler may park the request instead of answering it. True: it must answer.
   bool answer_now = true;
-  bool again = false;                   // the request was parked; it counts as one request
+  // true: the request was parked and is handled again; rate limits have counted it already
+  bool again = false;
   std::string_view accept = {};         // value of the header
   std::string_view if_none_match = {};  // value of the header
   std::string_view host = {};           // value of the header
-  std::string_view origin = {};         // value of the header; empty: not sent by a web page
-  std::string_view session = {};        // value of the header Slime-Session
+  // value of the Origin header; empty: the request does not come from a web page
+  std::string_view origin = {};
+  std::string_view session = {};  // value of the header Slime-Session
 };
 
-// The request is not answered yet. It is handled again, from the start, as soon as `key` is woken,
-// and with answer_now when `wait` is over.
+// Returned by a handler instead of a reply. The request is handled again from the start as soon as
+// `key` is woken. After `wait` it is handled for the last time, with answer_now.
 struct Parked {
   std::string key;
   Nanos wait{};

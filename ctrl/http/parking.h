@@ -10,14 +10,14 @@
 
 namespace slime::ctrl {
 
-// Which connections wait for which key, and how many requests of each client address wait. Thread:
-// one.
+// Records which connections wait for which key, and the number of waiting requests per client
+// address. Thread: one.
 class Parking {
  public:
   Parking(std::size_t most, std::size_t most_of_client) : most_(most), most_of_client_(most_of_client) {}
 
-  // Counts a waiting request of that client until leave(); returns the reason if a limit is
-  // reached.
+  // Counts a waiting request of the client until leave(). If a limit is reached, counts nothing and
+  // returns the reason.
   std::optional<std::string> enter(const std::string& client);
   void leave(const std::string& client);
   [[nodiscard]] std::size_t waiting() const { return waiting_; }

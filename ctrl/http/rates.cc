@@ -35,7 +35,8 @@ Rates::Bucket& Rates::bucket(const std::string& sender, TimePoint now) {
   return buckets_.emplace(sender, Bucket{per_second_ * kBurstSeconds, now}).first->second;
 }
 
-// Removes full buckets, which equal absent ones. The sweep takes time, so it runs rarely.
+// Removes full buckets: a sender without a bucket starts with a full one. Runs rarely, because it
+// visits all buckets.
 void Rates::drop_full(TimePoint now) {
   if (now - swept_at_ < kSweepInterval) return;
   swept_at_ = now;

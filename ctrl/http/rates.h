@@ -9,14 +9,14 @@
 
 namespace slime::ctrl {
 
-// Token buckets that limit the request rate of each sender (a client address or the id of a token).
-// A bucket holds at most two seconds' worth of requests. Memory is bounded: senders beyond
-// `senders_max` share one bucket. Thread: one.
+// Token buckets that limit the request rate of each sender (a client address, or the id of a
+// token). A bucket holds the requests of two seconds. To bound memory, senders beyond `senders_max`
+// share one bucket. Thread: one.
 class Rates {
  public:
   // `per_second` 0: no limit.
   Rates(double per_second, std::size_t senders_max);
-  // Takes one request from the sender's bucket; returns false if the bucket is empty.
+  // Removes one request from the sender's bucket. Returns false if the bucket is empty.
   bool take(const std::string& sender, TimePoint now);
 
  private:

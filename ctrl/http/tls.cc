@@ -23,7 +23,7 @@ Status file_error(std::string_view what, const std::string& path) {
 std::string take_tls_error() {
   const unsigned long error = ::ERR_get_error();
   ::ERR_clear_error();
-  // System errors, such as a missing file, have no text in OpenSSL.
+  // OpenSSL has no text for system errors, such as a missing file.
   if (ERR_SYSTEM_ERROR(error)) return std::generic_category().message(ERR_GET_REASON(error));
   const char* const text = error == 0 ? nullptr : ::ERR_reason_error_string(error);
   return text == nullptr ? "no reason given" : text;
@@ -51,7 +51,8 @@ Result<std::shared_ptr<SSL_CTX>> make_context(const TlsFiles& files) {
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   ask_no_passphrase(context);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // A partial write continues from another buffer; idle connections keep no buffers.
+  // Allows a partial write to continue from a buffer at another address, and frees the buffers of
+  // idle connections.
   ::SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
   ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep sessions, in

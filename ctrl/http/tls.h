@@ -15,23 +15,25 @@ struct ssl_st;
 
 namespace slime::ctrl {
 
-// Returns the first OpenSSL error of this thread, which is the most specific, and clears the queue.
+// Returns the text of this thread's first OpenSSL error, which is the most specific. Clears the
+// thread's queue of errors.
 std::string take_tls_error();
 
-// Makes a key file with a passphrase an error: OpenSSL would ask on the terminal.
+// Makes loading a key file that has a passphrase fail. Otherwise OpenSSL would ask for the
+// passphrase on the terminal.
 void ask_no_passphrase(ssl_ctx_st* context);
 
-// PEM files of a server: its certificate followed by the intermediate certificates, and its private
-// key.
+// Paths of a server's PEM files: its certificate followed by the intermediate certificates, and its
+// private key.
 struct TlsFiles {
   std::string certificate = {};  // both empty: no TLS
   std::string key = {};
   [[nodiscard]] bool enabled() const { return !certificate.empty() || !key.empty(); }
-  // kInvalidArgument when one of the two is missing.
+  // Returns kInvalidArgument when only one of the two paths is set.
   [[nodiscard]] Status validate() const;
 };
 
-// The server's side of TLS 1.2 and newer. Thread: any.
+// Makes connections of a server that speaks TLS 1.2 or newer. Thread: any.
 class TlsServer {
  public:
   // kInvalidArgument with the file and the problem.
@@ -39,10 +41,10 @@ class TlsServer {
   TlsServer(const TlsServer&) = delete;
   TlsServer& operator=(const TlsServer&) = delete;
 
-  // Reads the files again: new connections use the new files, existing connections keep theirs. On
-  // an error, as of create(), nothing changes.
+  // Reads the files again, for new connections; open connections keep their certificate. After an
+  // error (see create()), new connections get the earlier certificate too.
   Status reload();
-  // Returns the context for a new connection, which keeps it alive.
+  // Returns the OpenSSL context for a new connection. The connection shares its ownership.
   [[nodiscard]] std::shared_ptr<ssl_ctx_st> get() const {
     const MutexLock lock(mutex_);
     return context_;
@@ -59,12 +61,13 @@ class TlsServer {
 
 enum class Io {
   kDone,
-  kAgain,   // nothing possible now; wait for the next event of the socket
-  kClosed,  // the peer has closed, or the connection is broken
-  kNotTls,  // from handshake(): the peer does not speak TLS
+  // the socket is not ready; wait for its next event
+  kAgain,
+  kClosed,  // the peer has closed the connection, or the connection is broken
+  kNotTls,  // only from handshake(): the peer does not speak TLS
 };
 
-// One accepted connection, plain or with TLS, that never blocks. Thread: one, with SIGPIPE blocked.
+// One accepted connection, plain or TLS. No function blocks. Thread: one, with SIGPIPE blocked.
 class FrontSocket {
  public:
   // `tls` outlives this; null: plain.
@@ -74,16 +77,19 @@ class FrontSocket {
   ~FrontSocket() = default;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // Returns kDone at once for a plain connection. After kNotTls the connection is plain.
+  // Continues the TLS handshake; a plain connection returns kDone at once. After kNotTls, the
+  // connection is used as a plain connection.
   Io handshake();
-  // After kAgain from handshake(): returns whether the handshake waits for room in the socket.
+  // After handshake() has returned kAgain: returns whether it waits until the socket is writable,
+  // and not until it is readable.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
-  // Reads at most out.size() bytes; kDone with `size` set to their number.
+  // Reads at most out.size() bytes. After kDone, `size` is the number of bytes read.
   Io read(std::span<char> out, std::size_t& size);
   Io write(std::string_view data, std::size_t& size);
   // Announces the end of the data sent.
   void shut_down();
-  // Reads and discards input; kDone with `size` set to the number of bytes.
+  // Reads input into `scratch` and discards it. After kDone, `size` is the number of bytes
+  // discarded.
   Io discard(std::span<char> scratch, std::size_t& size);
 
  private:
@@ -95,7 +101,8 @@ class FrontSocket {
   UniqueFd fd_;
   std::unique_ptr<ssl_st, Free> ssl_;
   bool wants_room_ = false;
-  bool looked_ = false;  // the first byte was checked to be a handshake's
+  // true: the client's first byte was checked to begin a TLS handshake
+  bool looked_ = false;
 };
 
 }  // namespace slime::ctrl
