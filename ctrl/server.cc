@@ -13,7 +13,7 @@ namespace {
 constexpr Nanos kTickMax = std::chrono::seconds(1);
 constexpr Nanos kTickMin = std::chrono::milliseconds(5);
 
-// Logs a change of a peer: registered, updated, deregistered or expired.
+// Writes an audit line about a change of a peer, such as its registration or expiry.
 void log_event(Audit& audit, const ScopedEvent& e) {
   audit(event_kind_name(e.event.kind), {{"scope", e.scope},
                                         {"peer", e.event.name},
@@ -90,8 +90,8 @@ class Server::Impl {
   Status reload_tls() { return front_->reload_tls(); }
 
  private:
-  // Checks that a server reachable from other machines needs tokens, unless `insecure`, and does
-  // not receive tokens unencrypted, unless `insecure_plaintext`.
+  // Checks a server that other machines can reach: it must require tokens, unless `insecure`, and
+  // must use TLS if it has tokens, unless `insecure_plaintext`.
   Status check_exposure(const Engine& engine) {
     if (is_loopback(options_.host)) return {};
     const bool tokens = options_.api.admin_token ||
@@ -138,7 +138,8 @@ class Server::Impl {
   void tick_until_stopped() {
     MutexLock lock(mutex_);
     while (!stopped_) {
-      lock.unlock();  // tick() may wait for the store, and stop() must not
+      // tick() may wait for the store, and stop() must get the lock meanwhile
+      lock.unlock();
       const Nanos next = std::clamp(api_->tick(), kTickMin, kTickMax);
       lock.lock();
       stop_ticker_.wait_for(mutex_, next, [this]() SLIME_REQUIRES(mutex_) { return stopped_; });
@@ -147,8 +148,8 @@ class Server::Impl {
 
   ServerOptions options_;
   Audit changes_{Audit::kChanges};
-  std::unique_ptr<Front> front_;  // outlives the API, whose events use it; its threads end in
-                                  // stop()
+  // declared before api_, whose events use front_; stop() ends the threads of front_
+  std::unique_ptr<Front> front_;
   const Clock& clock_;
   std::unique_ptr<Api> api_;
   Mutex mutex_;

@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kRecordOverheadBytes = 512;  // maps, lease, empty strings
 constexpr std::size_t kEntryOverheadBytes = 64;
 
-// Approximate memory of the record; it grows with the data that clients send.
+// Returns the approximate number of bytes that a record uses in memory. Grows with the data that
+// clients send.
 std::size_t record_size(const Registration& r) {
   std::size_t bytes = kRecordOverheadBytes + r.name.size() + r.address.size() + r.kind.size();
   for (const std::string& provider : r.providers) bytes += kEntryOverheadBytes + provider.size();
@@ -28,8 +29,9 @@ std::size_t record_size(const Registration& r) {
   return bytes;
 }
 
-// Returns the entries after an update, in the order of publication; a republished name keeps its
-// place.
+// Returns a list after an update: removes the names `unpublish`, then adds the entries `publish` at
+// the end. An entry with an existing name replaces that entry in its place. `replace`: starts from
+// an empty list.
 template <class T>
 std::vector<T> merged(const std::vector<T>& current, bool replace, const std::vector<T>& publish,
                       const std::vector<std::string>& unpublish) {
@@ -76,7 +78,7 @@ Status RegistryOptions::validate() const {
 
 namespace {
 
-// Compares in a time that does not depend on where the hashes differ.
+// Compares two hashes. The time taken does not depend on where they differ.
 bool same_hash(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
@@ -142,7 +144,7 @@ void Registry::run(const RegisterCommand& command, Outcome& out) {
     if (const auto it = scope->peers.find(wanted.name); it != scope->peers.end()) held = &it->second;
   }
   const bool same = held != nullptr && held->info->instance == wanted.instance;
-  // An instance id is public, so it alone does not prove ownership.
+  // A matching instance id is not enough to prove ownership, because instance ids are public.
   const bool ours = same && check_proof(command.by, wanted.name, held->info->owner).ok();
   if (held != nullptr && !ours && held->info->incarnation != command.takes_over) {
     out.holder =
@@ -189,9 +191,11 @@ Outcome Registry::check(const HeartbeatCommand& command) const {
 }
 
 void Registry::run(const RenewCommand& command, Outcome&) {
-  const Proof by = Proof::trusted();  // each heartbeat was checked when it was answered
+  // needs no proof: the heartbeat's session was checked when the heartbeat was answered
+  const Proof by = Proof::trusted();
   for (const RenewCommand::Peer& peer : command.peers) {
-    Outcome ignored;  // a peer that has lost its name learns this with its next heartbeat
+    // an error is ignored: a peer without its lease learns this from its next heartbeat
+    Outcome ignored;
     Record* record = owned(peer.scope, peer.name, peer.incarnation, by, ignored);
     if (record != nullptr) record->expires_at = deadline_after(now_, ttl_of(*record->info));
   }
@@ -230,7 +234,8 @@ void Registry::run(const SetLinksCommand& command, Outcome& out) {
   out.status = check_links(command.name, command.targets);
   if (out.status.ok()) out.status = check_name("scope", command.scope);
   if (!out.status.ok()) return;
-  // Any peer may set the links of a name that is not registered.
+  // Checks the proof only if a peer has this name: the wanted links of a name that is not
+  // registered belong to no peer.
   if (const std::optional<Owner> owner = owner_of(command.scope, command.name))
     out.status = check_proof(command.by, command.name, *owner);
   if (!out.status.ok()) return;
@@ -306,8 +311,8 @@ void Registry::run(const RevokeTokenCommand& command, Outcome& out) {
   out.touched.push_back({Table::kToken, {}, command.id});
 }
 
-// Limits the tokens of one scope, so that its administrator leaves room for other scopes. Tokens of
-// all scopes are the operator's and have no limit of their own.
+// Checks the limit of tokens per scope, which keeps the administrator of one scope from using the
+// room of others. Tokens of all scopes ("*") belong to the operator and are not limited.
 Status Registry::check_token_room(const TokenRecord& token) const {
   const auto same = tokens_.find(token.id);
   if (token.scope == "*" || (same != tokens_.end() && same->second.scope == token.scope)) return {};
@@ -324,7 +329,8 @@ bool Registry::has_admin_besides(std::string_view id) const {
 }
 
 void Registry::run(const RestartCommand& command, Outcome& out) {
-  // New scopes start after any revision that an existing scope has reported.
+  // Raises the first revision of new scopes to the epoch, beyond each revision that was given out
+  // before the restart.
   revision_floor_ = std::max(revision_floor_, command.epoch);
   last_incarnation_ = std::max(last_incarnation_, command.epoch);
   out.touched.push_back({Table::kRegistry, {}, {}});
@@ -351,7 +357,7 @@ void Registry::expire(Outcome& out) {
     const PeerKey& key = node.mapped();
     Scope& scope = scopes_.find(key.scope)->second;
     Record& record = scope.peers.find(key.name)->second;
-    // If the lease was renewed, schedules its entry again at the lease's end, even if that has
+    // If the lease was renewed, moves the entry to the lease's new end. Does so even if that has
     // passed too, so that leases expire in the order of their ends.
     if (record.expires_at > node.key().at) {
       node.key().at = record.scheduled_at = record.expires_at;
@@ -408,7 +414,8 @@ Status Registry::check_room(const std::string& name, const Scope* scope, bool ne
   if (new_peer && scope != nullptr && scope->peers.size() >= options_.peers_per_scope_max)
     return {Code::kResourceExhausted,
             str("scope '", name, "' has ", scope->peers.size(), " peers, its limit (--scope-peers)")};
-  // Shrinking is always allowed, also where a limit is lower than before.
+  // Allows every change that makes a record smaller, even if the scope is over a limit that was
+  // lowered.
   if (new_bytes <= old_bytes) return {};
   const std::size_t more = new_bytes - old_bytes;
   const std::size_t has = scope == nullptr ? 0 : scope->record_bytes;
@@ -450,7 +457,7 @@ void Registry::insert(const std::string& scope_name, Scope& scope, const Registe
   out.lease = lease_of(scope, record);
 }
 
-// Adds the record to all indexes, without an event.
+// Adds a record to the scope, the expiries and the totals. Emits no event.
 Registry::Record& Registry::place(Scope& scope, const std::shared_ptr<const PeerInfo>& info,
                                   TimePoint expires_at) {
   const std::size_t bytes = record_size(*info);

@@ -21,8 +21,9 @@ namespace slime::ctrl {
 
 struct RegistryOptions {
   Nanos ttl = limits::kTtlDefault;
-  // The first incarnations and revisions follow this number. Use a larger number at each start
-  // (microseconds since 1970), so that both go on increasing after a restart without state.
+  // A number below every incarnation and revision that the registry gives out. Use a larger number
+  // for each start (microseconds since 1970), so that incarnations and revisions grow even if the
+  // earlier state was lost.
   std::uint64_t epoch = 1;
   std::size_t scopes_max = limits::kScopes;
   std::size_t peers_per_scope_max = limits::kPeersPerScope;
@@ -32,32 +33,40 @@ struct RegistryOptions {
   [[nodiscard]] Status validate() const;
 };
 
-// The right by which a command changes a peer's record. The maker of the command, which has the
-// request, must set it; a registry sees hashes only.
+// Shows by which right a command may change a peer's record. The route that makes the command sets
+// the proof from its request; the registry sees only hashes.
 struct Proof {
   enum class Kind : std::uint8_t {
-    kTrusted = 0,  // an administrator, or a log entry from before sessions existed
+    // permits every change: an administrator's request, or a log entry older than sessions
+    kTrusted = 0,
     kSession = 1,  // the session must match the record's
-    kToken = 2,    // a route without sessions: the record has no session, and has this token or none
+    // from a route without sessions: the record must have no session, and the request's token or no
+    // token
+    kToken = 2,
   };
-  // No default: a command whose maker forgot the proof would be trusted, or refused.
+  // There is no default constructor: a route that forgot the proof would be trusted, or always
+  // refused.
   Proof(Kind proof_kind, Owner sender) : kind(proof_kind), owner(std::move(sender)) {}
   static Proof trusted() { return {Kind::kTrusted, {}}; }
 
   Kind kind;
-  Owner owner;  // hash of the request's session; its token, for the log of changes
+  // the sender of the request: the hash of its session, and the id of its token
+  Owner owner;
 };
-// kPermissionDenied when `proof` does not permit changes to the record of that name and owner.
+// Checks that `proof` permits a change to the record of the peer `name`, which belongs to `owner`.
+// Else returns kPermissionDenied.
 Status check_proof(const Proof& proof, std::string_view name, const Owner& owner);
 
-// The commands. A command for a peer carries the incarnation that the peer was granted.
+// Commands of the registry. Each changes the state through Registry::apply(). A command about a
+// registered peer contains the incarnation from the peer's registration. RegisterCommand registers
+// a peer.
 struct RegisterCommand {
   Registration registration;
-  // Takes the name from the holder with this incarnation (found dead, or to be replaced). Any other
-  // holder is still a conflict, so that a decision about one holder never affects its successor.
+  // Incarnation of the holder from which to take the name, because the holder is dead or is to be
+  // replaced. If another holder has the name by then, the command fails with kAlreadyExists.
   std::uint64_t takes_over = 0;
-  // The owner of the record from now on. The same instance with another proof is another owner: a
-  // conflict.
+  // Proof of the new record's owner. If the same instance registers again with another session, the
+  // command fails with kAlreadyExists.
   Proof by;
 };
 struct HeartbeatCommand {
@@ -65,8 +74,8 @@ struct HeartbeatCommand {
   std::uint64_t incarnation = 0;
   Proof by;
 };
-// Renews each lease that still has its incarnation. For heartbeats that were answered already;
-// emits no events.
+// Renews the leases of `peers` whose incarnation is still current. Stands for heartbeats that were
+// answered before; emits no events.
 struct RenewCommand {
   struct Peer {
     std::string scope, name;
@@ -95,16 +104,17 @@ struct UpdateServicesCommand {
   std::vector<std::string> unpublish;
   Proof by;
 };
-// Replaces the set of peers that this peer should be connected to; empty: no links are wanted. The
-// peer need not be registered.
+// Replaces the wanted links of the peer `name`: the peers to which it should be connected. Empty
+// `targets`: no links are wanted. The peer need not be registered.
 struct SetLinksCommand {
   std::string scope, name;
   std::vector<std::string> targets;
-  Proof by;  // checked only while a peer of that name is registered
+  // checked only if a peer with this name is registered
+  Proof by;
 };
-// Adds or replaces the token with that id. Once a token exists, every request needs one, so at
-// least one token must be an administrator's of all scopes, unless there is another way to make
-// tokens (`other_admin`).
+// Adds a token, or replaces the token with its id. Once the registry has a token, every request
+// needs one. So the command fails if no administrator's token of all scopes would exist, unless
+// `other_admin` says that there is an administrator's token outside of the registry.
 struct PutTokenCommand {
   TokenRecord token;
   bool other_admin = false;
@@ -113,20 +123,21 @@ struct RevokeTokenCommand {
   std::string id;
   bool other_admin = false;
 };
-// Adds a key to the scope, and removes the oldest key beyond the limit. Names the key that it
-// follows, so of several rotations at once only one has an effect; the others are kAborted. The
-// maker of the command makes the key, since a registry has no randomness.
+// Adds a key to the scope, and removes the oldest key beyond kScopeKeys. `replaces` names the key
+// that this key follows: of several concurrent commands only the first succeeds, the others get
+// kAborted. The sender makes the secret, because a registry has no randomness.
 struct RotateKeysCommand {
   std::string scope;
-  std::uint64_t replaces = 0;  // id of the newest key; 0: no key yet
+  std::uint64_t replaces = 0;  // id of the scope's newest key; 0: the scope has no key
   bool alone = false;          // removes all earlier keys
   Secret secret;
   std::uint64_t made_unix_s = 0;
 };
 struct TickCommand {};  // only expires leases
-// The server has restarted with its state. Agents could not send heartbeats meanwhile, so every
-// lease starts anew. Numbers that were reported but not stored may be lost, so numbers continue
-// from `epoch` where they are behind it, and watchers list the peers again.
+// Applied when the server has restarted with its stored state. Gives every lease a full TTL,
+// because agents could not send heartbeats meanwhile. Raises the numbers of revisions and
+// incarnations to at least `epoch`, because numbers that were given out may not have been stored.
+// Clears the change logs, so that watchers list the peers again.
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
@@ -134,7 +145,7 @@ using Command = std::variant<RegisterCommand, HeartbeatCommand, RenewCommand, De
                              UpdateRegionsCommand, UpdateServicesCommand, SetLinksCommand, PutTokenCommand,
                              RevokeTokenCommand, RotateKeysCommand, TickCommand, RestartCommand>;
 
-// The holder of a name that another instance wants.
+// The peer that has a name for which another instance has asked.
 struct Holder {
   InstanceId instance;
   std::uint64_t incarnation = 0;
@@ -145,17 +156,19 @@ struct Holder {
 struct ScopedEvent {
   std::string scope;
   Event event;
-  std::string token_id = {};  // token of the request; empty: an expiry, or no token was needed
+  // token of the request that caused the event; empty: no token was needed, or a lease expired
+  std::string token_id = {};
 };
 
-// The tables of a registry's records. Each record has a key and is stored independently.
+// Kinds of records. A store keeps each record separately, under its RecordKey.
 enum class Table : std::uint8_t {
   kRegistry,  // the counters; one record
   kScope,     // per scope: its revision
   kPeer,      // per scope and name
   kToken,     // the name is the token's id
-  kLinks,     // per scope and name: the wanted links of that peer
-  kKeys,      // per scope: its members' keys
+  // per scope and name: the wanted links of the peer `name`
+  kLinks,
+  kKeys,  // per scope: its members' keys
 };
 struct RecordKey {
   Table table = Table::kRegistry;
@@ -163,15 +176,16 @@ struct RecordKey {
   auto operator<=>(const RecordKey&) const = default;
 };
 
-// A peer as of the moment of a query. The record is immutable: an update replaces it, so a PeerView
-// may be read without the registry's lock.
+// A peer at the moment of a query. An update replaces the record and does not change it, so a
+// PeerView can be read without the registry's lock.
 struct PeerView {
   std::shared_ptr<const PeerInfo> info;  // its own expires_in is not set
   Nanos expires_in{};
   std::size_t bytes = 0;  // approximate memory of the record
 };
 
-// A registry without its change logs. Shares the large records with the registry it was taken from.
+// The state of a registry, without its change logs. Shares the records of peers and links with the
+// registry, instead of copying them.
 struct RegistryState {
   std::uint64_t epoch = 0;
   std::uint64_t last_incarnation = 0;
@@ -187,12 +201,13 @@ struct RegistryState {
   std::map<std::string, ScopeKeys> keys = {};  // by scope
 };
 
-// Some peers of a scope, in the order of names.
+// Consecutive peers of a scope, ordered by name.
 struct PeerSlice {
   std::vector<PeerView> peers;
-  std::optional<std::string> next;  // the name to continue after; empty: these were the last
+  // name of the last peer, to continue after; empty: there are no further peers
+  std::optional<std::string> next;
 };
-// Some wanted links of a scope, in the order of names.
+// Consecutive peers of a scope that have wanted links, ordered by name.
 struct LinkSlice {
   struct Entry {
     std::string name;
@@ -202,7 +217,7 @@ struct LinkSlice {
   std::optional<std::string> next;
 };
 
-// The resources that a scope uses. RegistryOptions holds the limits of peers and bytes.
+// The resources that one scope uses. RegistryOptions has the limits of `peers` and `record_bytes`.
 struct ScopeUse {
   std::uint64_t revision = 0;
   std::size_t peers = 0;
@@ -212,43 +227,47 @@ struct ScopeUse {
   std::size_t record_bytes = 0;  // approximate memory of peers and wanted links
 };
 
-// The result of a command. A refused command changed nothing, apart from leases that expired.
+// The result of a command. A command that fails changes nothing, except that it may expire leases.
 struct Outcome {
-  Status status;                    // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
-  Lease lease;                      // of a successful RegisterCommand
-  std::optional<Holder> holder;     // with kAlreadyExists
-  std::vector<ScopedEvent> events;  // in order; also appended to the scopes' logs
-  std::vector<RecordKey> touched;   // keys of changed and removed records; may contain duplicates
+  Status status;                 // kNotFound, kAborted (old incarnation), kAlreadyExists (see holder), ...
+  Lease lease;                   // of a successful RegisterCommand
+  std::optional<Holder> holder;  // with kAlreadyExists
+  // the command's events, in order; the change logs of the scopes contain them too
+  std::vector<ScopedEvent> events;
+  // keys of all records that were changed or removed; may contain duplicates
+  std::vector<RecordKey> touched;
 };
 
-// The registry as a pure state machine: no I/O, no clock, no randomness. The same commands at the
-// same times give the same state; a replicated log of commands relies on this. Every command first
-// expires the leases that ended by its `now`. Time never goes back: an earlier `now` counts as the
-// latest one seen. Thread: one at a time.
+// The registry as a pure state machine, without I/O, clock and randomness: the same commands at the
+// same times give the same state, on which the replicated log relies. Each command first expires
+// the leases that have ended by its `now`. A `now` before the latest one counts as the latest.
+// Thread: one at a time.
 class Registry {
  public:
   explicit Registry(RegistryOptions options);
-  // Restores a registry without its change logs: earlier watchers list the peers again. kCorrupt
-  // when the parts are inconsistent.
+  // Makes a registry with the given state and empty change logs, so that watchers list the peers
+  // again. kCorrupt when parts of `state` contradict each other.
   static Result<Registry> restore(RegistryOptions options, RegistryState state, TimePoint now);
 
   Outcome apply(const Command& command, TimePoint now);
-  // Gives every lease a full TTL from `now`, including leases that ended by `now`, for time in
-  // which no lease could be renewed.
+  // Extends every lease to a full TTL from `now`, even if it has ended already. Called after a
+  // period in which no lease could be renewed.
   void renew_all(TimePoint now);
 
-  // Returns the outcome that the heartbeat would have, as of the last command; renews nothing.
+  // Returns the outcome that apply() would have for this heartbeat. Renews nothing and expires
+  // nothing.
   [[nodiscard]] Outcome check(const HeartbeatCommand& command) const;
-  // Queries, as of the last command: apply a TickCommand first.
+  // Queries show the state after the last command: apply a TickCommand first to expire leases.
+  // find() returns the peer's record.
   [[nodiscard]] std::optional<PeerInfo> find(std::string_view scope, std::string_view name) const;
-  // Returns the incarnation of find() without copying the record; 0: no such peer.
+  // Returns the peer's incarnation, without copying its record; 0: there is no such peer.
   [[nodiscard]] std::uint64_t incarnation(std::string_view scope, std::string_view name) const;
-  // Like find(), but does not copy the record.
+  // Like find(), but shares the record instead of copying it.
   [[nodiscard]] std::optional<PeerView> view(std::string_view scope, std::string_view name) const;
-  // Returns the first `limit` records after the name `after`. Takes time per record, whatever its
-  // size.
+  // Returns the first `limit` peers after the name `after`. The time taken does not depend on the
+  // size of the records.
   [[nodiscard]] PeerSlice slice(std::string_view scope, std::string_view after, std::size_t limit) const;
-  // Returns the events after `since`, at most `limit`.
+  // Returns at most `limit` events after the revision `since`.
   [[nodiscard]] Changes changes(std::string_view scope, std::uint64_t since,
                                 std::size_t limit = limits::kEventsPerReply) const;
   [[nodiscard]] std::uint64_t revision(std::string_view scope) const;
@@ -257,25 +276,27 @@ class Registry {
     const auto it = scopes_.find(scope);
     return it != scopes_.end() && it->second.peers.contains(name);
   }
-  // Returns the owner of find() without copying the record.
+  // Returns the owner in the peer's record, without copying the record; nullopt: there is no such
+  // peer.
   [[nodiscard]] std::optional<Owner> owner_of(std::string_view scope, std::string_view name) const;
   [[nodiscard]] bool has_scope(std::string_view scope) const { return scopes_.contains(scope); }
 
-  // Returns the peers that a peer should be connected to; null: no links are wanted.
+  // Names of the peers to which a peer should be connected. links() returns null if no links are
+  // wanted.
   using Targets = std::vector<std::string>;
   [[nodiscard]] std::shared_ptr<const Targets> links(std::string_view scope, std::string_view name) const;
   [[nodiscard]] LinkSlice link_slice(std::string_view scope, std::string_view after, std::size_t limit) const;
-  // Returns the keys of a scope's members. Revoking a token that may join the scope removes them;
-  // new keys are made for the remaining members.
+  // Returns the keys with which members of the scope authenticate each other. Revoking a token that
+  // may join the scope removes the keys; KeyMaker makes new keys for the remaining members.
   [[nodiscard]] const ScopeKeys& keys(std::string_view scope) const;
   // By id.
   [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
 
-  // Return the whole state, or only the counters.
+  // state() returns the whole state; counters() only its epoch, incarnation and revisions.
   [[nodiscard]] RegistryState state() const;
   [[nodiscard]] RegistryState counters() const;
 
-  // Returns a time not later than the next expiry; kNever when there are no leases.
+  // Returns the earliest time at which a lease may end, or a time before it; kNever without leases.
   [[nodiscard]] TimePoint next_expiry() const;
   [[nodiscard]] std::size_t scope_count() const { return scopes_.size(); }
   [[nodiscard]] std::size_t peer_count() const { return peer_count_; }
@@ -284,7 +305,8 @@ class Registry {
     return it == scopes_.end() ? 0 : it->second.peers.size();
   }
   [[nodiscard]] std::size_t record_bytes() const { return record_bytes_; }
-  // Returns what each scope uses. Takes time per scope, not per peer.
+  // Returns the resources that each scope uses. The time taken grows with the number of scopes, not
+  // of peers.
   [[nodiscard]] std::map<std::string, ScopeUse> uses() const;
   [[nodiscard]] const RegistryOptions& options() const { return options_; }
 
@@ -292,7 +314,8 @@ class Registry {
   struct Record {
     std::shared_ptr<const PeerInfo> info;
     TimePoint expires_at;
-    TimePoint scheduled_at;  // time of its entry in expiries_; never later than expires_at
+    // time of the record's entry in expiries_; at or before expires_at
+    TimePoint scheduled_at;
     std::size_t bytes = 0;
   };
   struct Scope {
@@ -306,9 +329,9 @@ class Registry {
     std::size_t regions = 0;       // of all peers
     std::size_t record_bytes = 0;  // of all peers and wanted links
   };
-  // One entry per record. Heartbeats do not move it: when the entry is due and the lease was
-  // renewed meanwhile, it is scheduled again. Leases that end together expire in the order of their
-  // incarnations.
+  // Key of a record's entry in expiries_, ordered by time and then by incarnation. A heartbeat does
+  // not move the entry: when the entry is due and the lease was renewed, the entry moves to the
+  // lease's new end.
   struct ExpiryKey {
     TimePoint at;
     std::uint64_t incarnation = 0;
@@ -331,25 +354,25 @@ class Registry {
   void run(const RotateKeysCommand& command, Outcome& out);
   void run(const TickCommand&, Outcome&) {}
   void run(const RestartCommand& command, Outcome& out);
-  // Publishes and unpublishes entries of `list`, a member of the peer's record; `check` validates
-  // the entries of the command and the resulting list.
+  // Adds and removes entries of `list`, a member of the peer's record. `check` validates the
+  // entries in the command, and then the resulting list.
   template <class Update, class Entry>
   void update_list(const Update& command, std::vector<Entry> Registration::*list,
                    Status (*check)(const std::vector<Entry>&), Outcome& out);
 
   void expire(Outcome& out);
-  // Returns the record if it exists, has that incarnation, and `by` may change it; else sets
-  // out.status.
+  // Returns the record if the peer exists with this incarnation and `by` permits a change. Else
+  // sets out.status and returns null.
   Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation, const Proof& by,
                 Outcome& out);
   const Record* owned(std::string_view scope, std::string_view name, std::uint64_t incarnation,
                       const Proof& by, Outcome& out) const;
-  // Returns the scope, creating it if needed (an empty scope may be removed for it); null when
-  // there are too many.
+  // Returns the scope, and makes it if it does not exist. If the registry has the most scopes it
+  // may have, first removes an empty scope; returns null if no scope is empty.
   Scope* scope_for(const std::string& name, Outcome& out);
   Status check_room(const std::string& name, const Scope* scope, bool new_peer, std::size_t old_bytes,
                     std::size_t new_bytes) const;
-  // Add a record to, and remove it from, the totals.
+  // count_in() adds a record to the totals of the scope and the registry; count_out() subtracts it.
   void count_in(Scope& scope, const Record& record);
   void count_out(Scope& scope, const Record& record);
   void insert(const std::string& scope_name, Scope& scope, const RegisterCommand& command, Outcome& out);
@@ -362,10 +385,10 @@ class Registry {
                     Outcome& out);
   // Approximate memory of wanted links.
   static std::size_t links_size(const Targets& targets);
-  // Removes the keys that the token's bearer may know.
+  // Removes all keys that the bearer of `token` may have received.
   void drop_keys(const TokenRecord& token, Outcome& out);
   [[nodiscard]] Status check_token_room(const TokenRecord& token) const;
-  // Returns whether an administrator's token of all scopes exists, other than `id`.
+  // Returns whether there is an administrator's token of all scopes with another id than `id`.
   [[nodiscard]] bool has_admin_besides(std::string_view id) const;
   [[nodiscard]] Nanos ttl_of(const Registration& peer) const {
     return peer.ttl > Nanos::zero() ? peer.ttl : options_.ttl;
@@ -375,8 +398,8 @@ class Registry {
   RegistryOptions options_;
   TimePoint now_{};
   std::uint64_t last_incarnation_;
-  std::uint64_t revision_floor_;  // first revision of new scopes, so that a recreated scope never
-                                  // goes back
+  // first revision of new scopes; keeps a scope's revisions growing if it is removed and made again
+  std::uint64_t revision_floor_;
   std::size_t peer_count_ = 0;
   std::size_t record_bytes_ = 0;
   Scopes scopes_;

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "ctrl/registry/registry.h"
 
-// Queries of a registry, and its conversion to and from RegistryState.
+// The queries of Registry, and the conversion of a Registry to and from RegistryState.
 namespace slime::ctrl {
 
 std::optional<PeerView> Registry::view(std::string_view scope, std::string_view name) const {

@@ -14,7 +14,7 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::string_view kFormat = "nanoctrl backup";
-// Differs from kFormat, so that a page cannot be restored as a whole backup.
+// The format of a page. Differs from kFormat, so that restore refuses a page.
 constexpr std::string_view kPageFormat = "nanoctrl backup page";
 constexpr std::uint64_t kVersion = 1;
 
@@ -32,13 +32,14 @@ std::string join_records(const std::vector<Record>& records) {
   return out;
 }
 
-// Reads a backup's text as a stream, and decodes each record into `state` as it arrives.
+// Parses the text of a backup as a stream. Decodes each record into `state` as soon as it is
+// parsed, and passes it to `seen`.
 class BackupReader final : public nlohmann::json_sax<Json> {
  public:
   BackupReader(RegistryState& state, const std::function<void(const Record&)>& seen)
       : state_(state), seen_(seen) {}
 
-  // Returns the first problem of the parsed text.
+  // Returns the first problem found while parsing; OK if the text is a complete backup.
   Status finish() const {
     SLIME_TRY(status_);
     SLIME_TRY(check_head());
@@ -73,7 +74,8 @@ class BackupReader final : public nlohmann::json_sax<Json> {
   }
   bool start_array(std::size_t) override {
     if (depth_ == 1 && key_ == "records") {
-      // Check the version first: a later version may have other records.
+      // Checks the version before the records, because records of a later version may look
+      // different.
       if (Status status = check_head(); !status.ok()) return fail(std::move(status));
       inside_ = records_ = true;
       ++depth_;
@@ -102,14 +104,14 @@ class BackupReader final : public nlohmann::json_sax<Json> {
  private:
   static constexpr std::size_t kRecordDepth = 3;  // nesting inside a record: object, list, record
 
-  // Requires that the head comes before the records.
+  // Checks the fields "format" and "version", which must come before the records.
   Status check_head() const {
     if (format_ != kFormat) return invalid("this is no backup of nanoctrl");
     if (!version_) return invalid("field 'version' is missing");
     return check_version(*version_);
   }
   bool other() { return inside_ ? fail(RecordParser::malformed()) : true; }
-  // Enters an object or list that is not read.
+  // Enters an object or a list whose contents are ignored.
   bool open() {
     if (inside_) return fail(RecordParser::malformed());
     if (++depth_ > limits::kJsonDepth) return fail(invalid("the backup is nested too deep"));
@@ -184,8 +186,8 @@ Result<BackupPage> decode_backup_page(std::string_view text) {
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,
                       const Clock& clock) {
   const std::uint64_t epoch = options.epoch;
-  // A token revoked since the backup may have been sent these keys. Members get new keys by
-  // heartbeat.
+  // Does not restore keys of scopes: a token that was revoked since the backup may know them.
+  // Members get new keys with a heartbeat.
   state.keys.clear();
   Result<Registry> registry = Registry::restore(options, std::move(state), clock.now());
   if (!registry) return registry.error();

@@ -13,9 +13,8 @@
 
 namespace slime::ctrl {
 
-// The numbered commands of one engine that wait for their turn in the log or for their outcome.
-// Each command has a waiter until its outcome is there or the waiter is removed. Thread: one at a
-// time.
+// The commands of one engine that are not yet in the log, and the waiters of all commands without
+// an outcome. Commands have consecutive numbers. Thread: one at a time.
 class CommandQueue {
  public:
   // Waits for the outcome of one command.
@@ -24,21 +23,22 @@ class CommandQueue {
     std::optional<Outcome> outcome;
   };
 
-  // Returns the number of the next command, or of an entry without a waiter.
+  // Returns a new number, for the next command or for another entry of the log.
   std::uint64_t next_number() { return ++last_number_; }
-  // kResourceExhausted when too many commands, or bytes of commands, are queued.
+  // Returns kResourceExhausted when too many commands, or too many bytes of commands, are queued.
   [[nodiscard]] Status check_room() const;
-  // Queues the command's entry. `waiter` outlives its outcome, or is removed.
+  // Queues the entry of a command. `waiter` must exist until it has its outcome or remove() was
+  // called.
   void add(std::uint64_t number, EncodedEntry entry, Waiter& waiter);
-  // Forgets the waiter, and the entry if it is still queued. Returns whether it was: then the
-  // command never had an effect.
+  // Removes the command's waiter, and its entry if it is still queued. Returns true if the entry
+  // was queued, in which case the command was never executed.
   bool remove(std::uint64_t number);
-  // Moves queued entries to the end of `out`, in order, up to the limits of one append.
+  // Moves queued entries to the end of `out`, in order, as many as one append may have.
   void take(std::vector<EncodedEntry>& out);
-  // Sets the outcome of the command, if it has a waiter.
+  // Passes the outcome of a command to its waiter. Does nothing if the command has no waiter.
   void finish(std::uint64_t number, Outcome outcome);
-  // Fails every waiter and clears the queue. Commands that had left the queue may have been
-  // executed.
+  // Passes an error to every waiter, and removes all queued entries. A command whose entry had left
+  // the queue may have been executed.
   void fail_all(const Status& status);
   [[nodiscard]] bool empty() const { return queue_.empty(); }  // no entry is queued
 

@@ -4,7 +4,8 @@ namespace slime::ctrl {
 
 namespace {
 
-// Keys of a scope count too: without their scope's record they could not be restored.
+// Returns whether every batch must contain the changed records of a table. True also for kKeys:
+// keys cannot be restored without the record of their scope.
 bool is_counter(Table table) {
   return table == Table::kRegistry || table == Table::kScope || table == Table::kKeys;
 }
@@ -42,7 +43,7 @@ void DirtyRecords::give_back(const std::vector<Entry>& entries) {
       counters_.insert(it->key);
       continue;
     }
-    // The record may have changed again meanwhile: then keep the older position.
+    // If the record has changed again since take(), keeps only the older entry.
     if (!members_.insert(it->key).second)
       std::erase_if(order_, [&](const Entry& entry) { return entry.key == it->key; });
     order_.push_front(*it);

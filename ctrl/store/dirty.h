@@ -9,24 +9,26 @@
 
 namespace slime::ctrl {
 
-// The keys of records that changed since they were last written, in the order of their first change
-// since then. Changes are numbered; a waiter waits until its change and all before it are written.
-// Each batch contains all counters, so that stored counters are never behind a stored peer. Thread:
-// one.
+// The keys of records that have changed since they were last written, ordered by their first
+// change. Changes are numbered: a waiter can wait until a change and all before it are written.
+// Each batch contains all changed counters, so that no stored peer has a larger number than the
+// stored counters. Thread: one.
 class DirtyRecords {
  public:
   struct Entry {
     RecordKey key;
-    std::uint64_t change = 0;  // the first change of this record that is not written
+    // number of the record's first change that is not written; 0: a counter
+    std::uint64_t change = 0;
   };
 
   // Returns the number of this change.
   std::uint64_t add(const std::vector<RecordKey>& keys);
-  // Returns all counters and scopes, and the oldest peers up to `limit`.
+  // Removes and returns the next batch: all changed counters, scopes and keys, and at most `limit`
+  // other records, oldest first.
   std::vector<Entry> take(std::size_t limit);
-  // Returns entries that could not be written; they are the oldest again.
+  // Puts back the entries of a batch that could not be written, before all other entries.
   void give_back(const std::vector<Entry>& entries);
-  // All changes up to this number are either in the entries taken or written.
+  // Returns the number up to which all changes were taken: they are written, or in the last batch.
   [[nodiscard]] std::uint64_t taken() const;
   [[nodiscard]] std::uint64_t last_change() const { return last_change_; }
   [[nodiscard]] bool empty() const { return order_.empty() && counters_.empty(); }

@@ -17,13 +17,13 @@ inline constexpr Nanos kReadyFor = std::chrono::seconds(1);
 inline constexpr Nanos kReadyRetry = std::chrono::milliseconds(500);
 inline constexpr Nanos kReadyWait = std::chrono::seconds(1);
 
-// The registry and its store. A command answered with success is stored: it survives any crash
-// after that. Heartbeats are not stored, since every lease starts anew when the server restarts.
+// The registry together with its store. When submit() reports success, the change is stored and
+// survives a crash. Heartbeats are not stored, because a restart gives every lease a full TTL.
 // Thread: any.
 class Engine {
  public:
-  // Receives each change, in order. Called under the lock: must be short, and must not call the
-  // engine.
+  // Called for each change of the registry, in order, under the lock. Must be fast, and must not
+  // call the engine.
   using EventHandler = std::function<void(const ScopedEvent&)>;
 
   virtual ~Engine() = default;
@@ -31,31 +31,31 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Runs the command after all earlier commands, and waits until its changes are stored.
-  // kUnavailable when they cannot be: the command either had its effect (maybe_executed()), which
-  // is lost with this process, or had none.
+  // kUnavailable when they cannot be stored: with maybe_executed(), the command may have had its
+  // effect, which a restart may lose; else it had none.
   virtual Outcome submit(const Command& command) = 0;
-  // Calls `read(const Registry&)` under the lock, after expiring leases.
+  // Expires leases, then calls `read(const Registry&)` under the lock and returns its result.
   template <class Read>
   auto read(const Read& read) {
     const MutexLock lock(mutex_);
     expire();
     return read(std::as_const(registry_));
   }
-  // Like read(), but without expiring leases: for state that does not expire.
+  // Like read(), but does not expire leases first. For state that does not depend on leases.
   template <class Read>
   auto look(const Read& read) const {
     const MutexLock lock(mutex_);
     return read(registry_);
   }
-  // Expires due leases. Returns the time until something may be due again.
+  // Expires leases that have ended. Returns the time until tick() should be called again.
   virtual Nanos tick();
   // The store's name, for people: "memory", "sqlite:/var/lib/slime/nanoctrl.db".
   [[nodiscard]] virtual std::string describe() const = 0;
-  // OK, or the reason why changes are refused now.
+  // Returns OK, or the reason why the engine refuses changes now. Does not ask the store.
   [[nodiscard]] virtual Status writable() const { return {}; }
-  // OK, or the reason why a change would not be stored now. Asks the store unless it was asked
-  // within kReadyFor (kReadyRetry after a failure), and waits for at most kReadyWait. Needs no
-  // command.
+  // Returns OK, or the reason why a change could not be stored now. Asks the store, for at most
+  // kReadyWait, unless the last answer is younger than kReadyFor (kReadyRetry after a failure).
+  // Does not wait for a command to be submitted.
   [[nodiscard]] virtual Status ready() { return writable(); }
 
   // Call before any other function.
@@ -63,8 +63,9 @@ class Engine {
     const MutexLock lock(mutex_);
     on_event_ = std::move(handler);
   }
-  // Called when another registry replaced this one; its numbers continue from the old registry's,
-  // and watchers list the peers again. Same rules as for the event handler.
+  // `handler` is called when another registry has replaced the engine's registry. The new registry
+  // continues the numbers of the old one; watchers must list the peers again. Must be fast, and
+  // must not call the engine.
   void on_reset(std::function<void()> handler) {
     const MutexLock lock(mutex_);
     on_reset_ = std::move(handler);
@@ -92,7 +93,8 @@ class Engine {
 
 inline constexpr std::string_view kSqliteScheme = "sqlite:";
 
-// Stores nothing: after a restart the registry is empty until the agents' next heartbeats.
+// An engine that stores nothing. After a restart the registry is empty, until agents register again
+// because their heartbeats get 404.
 class MemoryEngine final : public Engine {
  public:
   // `clock` outlives this.
@@ -104,8 +106,9 @@ class MemoryEngine final : public Engine {
   void expire() override SLIME_REQUIRES(mutex_);
 };
 
-// Opens "memory", "sqlite:PATH" or "redis://..." (store/redis_url.h). `options.epoch` is the time
-// of this start. kInvalidArgument for any other `store`; else the store's errors.
+// Opens the engine for `store`: "memory", "sqlite:PATH" or "redis://..." (store/redis_url.h).
+// `options.epoch` is the time of this start. kInvalidArgument for another text; other errors come
+// from the store.
 Result<std::unique_ptr<Engine>> open_engine(const std::string& store, RegistryOptions options,
                                             const Clock& clock);
 

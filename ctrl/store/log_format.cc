@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMsMax = std::uint64_t{1} << 43;  // year 2248, which fits into TimePoint
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-// Writes each kind of command into an entry.
+// Encodes a command into the two parts of a log entry; one operator() per kind of command.
 struct Writer {
   Json& head;
   std::string& body;
@@ -23,7 +23,7 @@ struct Writer {
     head["scope"] = scope;
     head["name"] = name;
   }
-  // Absent from entries of earlier formats, which are trusted.
+  // Entries of earlier formats have no proof, so a missing field "by" means kTrusted.
   void proof(const Proof& by) {
     if (by.kind != Proof::Kind::kTrusted) head["by"] = by.kind == Proof::Kind::kSession ? "session" : "token";
     if (!by.owner.session_sha256.empty()) head["session_sha256"] = by.owner.session_sha256;

@@ -11,28 +11,29 @@
 #include "ctrl/registry/registry.h"
 #include "ctrl/store/records.h"
 
-// The encoding of a shared log of commands and of its snapshots. Other programs may write to that
-// store, so decoding is strict: anything not exactly as encoded here is refused, because replicas
-// that interpret an entry differently would diverge from then on.
+// Encodes and decodes the entries of the shared log of commands, and its snapshots. Other programs
+// may write to the store, so decoding is strict and refuses anything that is not encoded as here:
+// replicas that understood an entry differently would have different registries from then on.
 namespace slime::ctrl {
 
-// Version of the log's rules; nanoctrls of different versions cannot share a log. Raise it with
-// every change to the effect of a command, to a limit that commands are checked against, or to
-// these encodings. 2: scopes have keys. 3: scopes have quotas of bytes and tokens, and peers have
-// owners.
+// Version of the log's rules. All nanoctrl that share a log need the same version. Raise it with
+// every change to the effect of a command, to a limit that a command is checked against, or to the
+// encoding. Version 2 added keys of scopes. Version 3 added quotas of bytes and tokens for scopes,
+// and owners of peers.
 inline constexpr std::uint64_t kLogFormat = 3;
 inline constexpr std::uint64_t kLogFormatQuotas = 3;
-// The oldest version that is readable. Its entries have the same meaning, except that commands
-// beyond a scope's quota have no effect now. The next snapshot converts such a log to the current
-// version.
+// The oldest version of a log that can be read. Its entries keep their meaning, except that
+// commands beyond a scope's quota now have no effect. The next snapshot converts the log to
+// kLogFormat.
 inline constexpr std::uint64_t kLogFormatRead = 1;
-// Largest entry. Fits the largest request body with the defaults of its fields written out.
+// Most bytes of an entry. Large enough for the largest request body after its default values were
+// filled in.
 inline constexpr std::size_t kEntryBytes = std::size_t{8} << 20;
-// Most leases in one RenewCommand of the log.
+// Most leases that one RenewCommand in the log renews.
 inline constexpr std::size_t kRenewalsPerEntry = 1024;
 
-// The position of an entry: milliseconds since 1970 by the store's clock, and a counter within a
-// millisecond.
+// Id and position of an entry in the log: milliseconds since 1970 by the store's clock, and a
+// counter within that millisecond.
 struct EntryId {
   std::uint64_t ms = 0;
   std::uint64_t sequence = 0;
@@ -44,25 +45,25 @@ struct EntryId {
 };
 
 struct LogEntry {
-  std::string engine;        // name of the engine that appended the entry
+  std::string engine;        // name of the engine that has appended the entry
   std::uint64_t number = 0;  // number of the command within that engine
   Command command;
 };
 struct EncodedEntry {
-  std::string head;  // JSON: engine, number, kind of command, short fields
-  std::string body;  // JSON: long fields, as in HTTP; may be empty
+  std::string head;  // JSON text: engine, number, kind of the command, its short fields
+  std::string body;  // JSON text: the command's long fields, as in an HTTP body; may be empty
   [[nodiscard]] std::size_t size() const { return head.size() + body.size(); }
 };
 EncodedEntry encode_entry(const LogEntry& entry);
-// kUnimplemented for an unknown kind of command, kCorrupt for any other problem.
+// Errors: kUnimplemented for an unknown kind of command; kCorrupt for any other problem.
 Result<LogEntry> decode_entry(std::string_view head, std::string_view body);
 
-// Encodes records in chunks, each small enough for one Redis value.
+// Encodes records as chunks, each small enough for one value in Redis.
 std::vector<std::string> encode_chunks(const std::vector<Record>& records);
-// Appends the chunk's records to `out`. kCorrupt when malformed.
+// Decodes the records of a chunk and appends them to `out`. kCorrupt when the chunk is malformed.
 Status decode_chunk(std::string_view chunk, std::vector<Record>& out);
 
-// Returns the options that affect commands, as text for people and for comparison.
+// Returns the options that influence the effect of commands, as a text. Replicas compare this text.
 std::string describe_rules(const RegistryOptions& options, std::uint64_t format = kLogFormat);
 
 }  // namespace slime::ctrl

@@ -7,23 +7,23 @@
 #include "ctrl/store/records.h"
 #include "ctrl/wire/json_fields.h"
 
-// The text form of a record, in backups and in snapshots of the log: the JSON list of its four
-// texts [table, scope, name, value]. Private to ctrl's .cc files: it includes the JSON library.
+// A record as JSON: the list of its four texts [table, scope, name, value]. Used in backups and in
+// snapshots of the log. Only for .cc files of ctrl, because it includes the JSON library.
 namespace slime::ctrl {
 
 Json json_of(const Record& record);
-// kCorrupt when `item` is not a list of four texts, or the table is unknown.
+// Parses a record. kCorrupt when `item` is not a list of four texts, or names an unknown table.
 Result<Record> parse_record(const Json& item);
 
-// Builds records from their texts, which arrive one by one in the order of the list.
+// Builds a record from its four texts, which add() receives one by one.
 class RecordParser {
  public:
   // kCorrupt for a fifth text.
   Status add(std::string text);
-  // Returns the record, and begins the next one. kCorrupt for fewer than four texts, and for an
-  // unknown table.
+  // Returns the record, and starts with the next record. kCorrupt if add() has received fewer than
+  // four texts, or the table is unknown.
   Result<Record> finish();
-  // Returns the error for a list that holds anything but four texts.
+  // Returns the error for a list that does not consist of four texts.
   static Status malformed();
 
  private:

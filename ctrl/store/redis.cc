@@ -20,7 +20,7 @@ struct FreeCommand {
   void operator()(char* command) const noexcept { redisFreeCommand(command); }
 };
 
-// Converts an error reply: its first word names the error.
+// Converts Redis' error reply to a Status. The first word of `text` is the kind of error.
 Status refused(std::string_view text) {
   constexpr std::array<std::string_view, 2> kWho = {"NOAUTH", "WRONGPASS"};
   const std::string_view word = text.substr(0, text.find(' '));
@@ -76,7 +76,8 @@ Status Connection::sign_in(const Address& address) {
     if (!address.user.empty()) auth.emplace_back(address.user);
     auth.emplace_back(address.password);
     if (const Result<Value> reply = command(auth); !reply) {
-      // Servers before version 6 have no error word for a wrong password.
+      // Any error reply to AUTH counts as a wrong password: servers before version 6 do not send
+      // the word WRONGPASS.
       const bool answered = reply.error().text().starts_with("Redis says");
       return answered ? Status(Code::kUnauthenticated, reply.error().text()) : reply.error();
     }

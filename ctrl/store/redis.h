@@ -15,9 +15,9 @@
 struct redisReader;
 struct redisReply;
 
-// Redis, with the protocol parser of hiredis and our own sockets, which support TLS: the hiredis of
-// current distributions does not. An error reply becomes a Status: kUnauthenticated or
-// kPermissionDenied for missing rights, else kUnavailable with the server's text.
+// A Redis client. hiredis encodes and parses the protocol; class Socket transports it, because
+// hiredis in current distributions has no TLS. An error reply becomes a Status: kUnauthenticated or
+// kPermissionDenied if rights are missing, else kUnavailable with the server's text.
 namespace slime::ctrl::redis {
 
 struct Value {
@@ -31,19 +31,20 @@ struct Value {
 
 using Arguments = std::vector<std::string_view>;
 
-// One connection. An `interrupt` serves one connection at a time. Thread: one at a time, with
-// SIGPIPE blocked.
+// A connection to Redis. Use one Interrupt for each connection. Thread: one at a time, with SIGPIPE
+// blocked.
 class Connection {
  public:
-  // Opens a connection that is ready for commands: authenticated, database selected. Every wait,
-  // also of later calls, ends after `timeout`. `interrupt` outlives this.
+  // Connects, authenticates and selects the database. `timeout` limits each wait for Redis, also in
+  // later calls. `interrupt` outlives this connection.
   static Result<Connection> open(const Address& address, Nanos timeout, Interrupt& interrupt);
 
   Result<Value> command(const Arguments& arguments);
-  // Pipelining: send() each command, then receive() as many replies. The first receive() sends them
-  // all.
+  // Sends several commands at once: call send() for each command, then receive() for each reply.
+  // The first receive() writes all commands to the socket.
   Status send(const Arguments& arguments);
-  // After an error, all later calls fail: a late reply would be taken for another command's.
+  // Returns the next reply. After an error, all later calls fail, since a late reply could be taken
+  // for the reply to another command.
   Result<Value> receive();
 
  private:
@@ -64,8 +65,8 @@ class Connection {
   Status broken_;
 };
 
-// Blocks SIGPIPE in this thread, so that a broken connection is a failed write. Call in each thread
-// that uses connections.
+// Blocks SIGPIPE in the calling thread, so that a write to a broken connection fails instead of
+// ending the process. Call it in each thread that uses connections.
 void block_sigpipe();
 
 }  // namespace slime::ctrl::redis

@@ -17,18 +17,19 @@ using std::chrono::seconds;
 
 constexpr Nanos kSubmitTime = seconds(5);
 constexpr Nanos kStartTime = seconds(5);
-// Timeout of every wait for Redis. Shorter than kSubmitTime, so that a waiting submit() gets the
-// reason.
+// Timeout of each wait for Redis. Shorter than kSubmitTime, so that a waiting submit() gets the
+// cause as its error.
 constexpr Nanos kRedisTime = seconds(2);
 constexpr Nanos kReadWait = seconds(1);
 constexpr std::size_t kReadCount = 512;
-constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // after a larger batch, fewer entries are
-                                                          // read
+// A batch with more bytes makes the next read ask for fewer entries.
+constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 constexpr Nanos kBackoffMin = milliseconds(20);
 constexpr Nanos kFencedRetry = seconds(1);
 
 TimePoint now() { return steady_clock().now(); }
-// How long renewals are gathered, and the shortest time between ticks for expiring leases.
+// Returns how long renewals are collected before one entry is appended for them. Also the shortest
+// time between two ticks that expire leases.
 Nanos gather_time(Nanos ttl) { return std::min<Nanos>(milliseconds(200), ttl / 10); }
 Nanos backoff_max(Nanos ttl) { return std::clamp<Nanos>(ttl / 10, kBackoffMin, seconds(1)); }
 
@@ -38,7 +39,7 @@ std::uint64_t random_seed() {
   return out;
 }
 
-// Returns true for errors that waiting does not resolve: Redis answers, but the log cannot be used.
+// Returns whether the log cannot be used although Redis answers; waiting does not help then.
 bool fenced(const Status& status) { return !status.ok() && status.code() != Code::kUnavailable; }
 
 }  // namespace
@@ -123,7 +124,7 @@ std::pair<EntryId, std::uint64_t> RedisEngine::position() const {
   return {replay_.at(), replay_.entries()};
 }
 
-// Returns the error for a command while nothing can be appended.
+// Returns the error with which commands are refused during a failure; OK if there is no failure.
 Status RedisEngine::refusal() const {
   if (failure_.ok()) return {};
   return {Code::kUnavailable, str("the store ", describe(), ": ", failure_.text())};
@@ -142,7 +143,7 @@ Outcome RedisEngine::submit(const Command& command) {
   const std::uint64_t number = commands_.next_number();
   lock.unlock();
   EncodedEntry entry = encode(number, command);
-  // An unreadable entry would stop all engines, so check the encoding first.
+  // Checks that the entry can be decoded: an entry that cannot be read would stop all engines.
   if (const Result<LogEntry> decoded = decode_entry(entry.head, entry.body); !decoded) {
     refused.status = Status(Code::kInvalidArgument, decoded.error().text());
     return refused;
@@ -168,14 +169,15 @@ Outcome RedisEngine::wait_for(std::uint64_t number, CommandQueue::Waiter& waiter
   return out;
 }
 
-// Answers a heartbeat locally. Empty when the log has to decide: a heartbeat that looks wrong here
-// may be right, because another engine's entries may not have arrived yet.
+// Answers a heartbeat from this engine's registry. Returns nullopt if the heartbeat must go through
+// the log: it may be valid although it does not match, because entries of other engines may not
+// have arrived yet.
 std::optional<Outcome> RedisEngine::answer_heartbeat(const HeartbeatCommand& command) {
   const MutexLock lock(mutex_);
   if (fenced(failure_)) return std::nullopt;
   Outcome out = registry_.check(command);
-  // The session of an incarnation never changes, so a wrong session can be refused without an
-  // entry.
+  // Refuses a wrong session at once: the session of an incarnation never changes, so no later entry
+  // can make it right.
   const bool wrong = command.by.kind == Proof::Kind::kSession && out.status.code() == Code::kPermissionDenied;
   if (wrong) return out;
   if (!out.status.ok()) return std::nullopt;
@@ -195,7 +197,8 @@ void RedisEngine::disconnect(const Status& status) {
   failure_ = status;
   session_ = 0;
   commands_.fail_all(refusal());
-  // open() reports the error of an engine that has not started yet.
+  // Logs a new failure only after the first session has begun: before that, open() returns the
+  // error.
   if (news && sessions_ != 0)
     SLIME_LOG(LogLevel::kError, "nanoctrl", refusal().text(), "; changes are refused until it works again");
   reader_.interrupt.kick();
@@ -258,13 +261,13 @@ void RedisEngine::wait_for_work() {
 }
 
 TimePoint RedisEngine::work_due() const {
-  // The first entry after a failure shows that appending works again.
+  // Appends at once during a failure: a successful append shows that Redis works again.
   if (!commands_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
   const Nanos ttl = registry_.options().ttl;
   TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);
   if (registry_.peer_count() == 0) return due;
-  // Entries of any engine advance the time. Redis' clock is at least the last entry's time plus the
-  // time that has passed here since then.
+  // Entries of any engine advance the log's time, so a tick is due only this long after the last
+  // entry. Redis' clock has advanced at least as much as ours since that entry.
   const Nanos interval = tick_interval(ttl) / 100 * static_cast<int>(100 + tick_jitter_);
   due = std::min(due, std::max(applied_at_, appended_at_) + interval);
   const TimePoint end = applied_at_ + (registry_.next_expiry() - replay_.at().time()) + milliseconds(1);
@@ -274,7 +277,7 @@ TimePoint RedisEngine::work_due() const {
 std::vector<EncodedEntry> RedisEngine::take_work() {
   std::vector<EncodedEntry> out;
   const TimePoint time = now();
-  // Renewals go first, because they may be the oldest.
+  // Puts renewals before commands, because renewals may have waited longest.
   if (!renewals_.empty() &&
       (!failure_.ok() || renewals_since_ + gather_time(registry_.options().ttl) <= time)) {
     RenewCommand command;
@@ -290,8 +293,9 @@ std::vector<EncodedEntry> RedisEngine::take_work() {
   return out;
 }
 
-// kInvalidArgument for a certificate file becomes kUnavailable: the file was usable before, so it
-// is being replaced, and waiting helps.
+// Connects after the start. Converts kInvalidArgument, for an unusable certificate file, to
+// kUnavailable: the file was usable at the start, so it is probably being replaced, and a retry
+// helps.
 Result<redis::Connection> RedisEngine::connect_again(redis::Interrupt& interrupt) const {
   Result<redis::Connection> out = redis::Connection::open(address_, kRedisTime, interrupt);
   if (!out && out.error().code() == Code::kInvalidArgument)
@@ -307,7 +311,8 @@ Status RedisEngine::append(std::optional<redis::Connection>& connection, const s
     connection.emplace(std::move(*opened));
   }
   Status status = RedisLog(*connection, keys_).append(lineage, entries);
-  // Another log is there: the reader has to load it.
+  // kAborted: Redis has another log now. Reported as kUnavailable, so that the reader connects
+  // again and loads that log.
   if (status.code() == Code::kAborted) return {Code::kUnavailable, status.text()};
   return status;
 }
@@ -323,7 +328,8 @@ void RedisEngine::run_reader() {
     const Status status = follow(last == 0);
     lock.lock();
     if (stopping_) return;
-    // The writer ended this session first, and has reported why.
+    // The writer has ended this session and reported the cause, so the reader's error is not
+    // reported again.
     const bool kicked = session_ == 0 && sessions_ != last && status.code() == Code::kUnavailable;
     if (!kicked || failure_.ok()) disconnect(status);
     const Nanos wait = fenced(status) ? kFencedRetry : backoff_;
@@ -360,7 +366,8 @@ Status RedisEngine::follow(bool first) {
   return {Code::kUnavailable, "the connection is made anew"};
 }
 
-// Checks that the batch continues after our last entry.
+// Checks that the batch comes from our log, and that no entry between our last entry and the batch
+// was removed.
 Status RedisEngine::check(const RedisLog::Batch& batch) const {
   const MutexLock lock(mutex_);
   if (batch.head.lineage != lineage_)
@@ -393,13 +400,15 @@ Status RedisEngine::apply_batch(const RedisLog::Batch& batch) {
   if (!entries.empty()) {
     last_head_ = batch.entries[entries.size() - 1].entry.head;
     applied_at_ = now();
-    // The writer's due times depend on the log's position.
+    // Wakes the writer to compute again when its next work is due, which depends on the log's
+    // position.
     writer_.wakes.notify_one();
   }
   return bad;
 }
 
-// Continues at our position if the log in Redis is still ours; else loads the snapshot.
+// Prepares to read after our last entry, if Redis still has our log with that entry. Else loads the
+// log's snapshot.
 Status RedisEngine::resume(RedisLog& log) {
   MutexLock lock(mutex_);
   const std::string head = last_head_;
@@ -414,7 +423,8 @@ Status RedisEngine::resume(RedisLog& log) {
   return *last && (*last)->entry.head == head ? Status() : load(log, true);
 }
 
-// Reads members without the lock: only the reader thread changes them. So clang does not check it.
+// Replaces the registry with the state in Redis. Not checked by clang's thread safety analysis:
+// reads members without the lock, which is safe because only this thread, the reader, changes them.
 Status RedisEngine::load(RedisLog& log, bool replaced) SLIME_NO_THREAD_SAFETY_ANALYSIS {
   Result<LoadedLog> loaded =
       load_log(log, str(name_, ":new"), registry_.options(), {lineage_, registry_, replay_, replaced});

@@ -18,37 +18,39 @@
 
 namespace slime::ctrl {
 
-// Shares one registry with all engines on the same log in Redis (redis_log.h). Commands are
-// appended to the log; each engine applies all entries in order to its own registry (replay.h), and
-// submit() waits until its own entry has come back. Queries, and heartbeats that match the
-// registry, are answered locally; one entry renews the leases of many heartbeats, several times a
-// second. Leases expire only by log entries.
+// Shares one registry among all engines that use the same log in Redis (redis_log.h). submit()
+// appends a command to the log and waits until the engine has read it back. Each engine applies all
+// entries in order to its own registry (replay.h). Queries are answered locally, as are heartbeats
+// that match the registry: one entry renews their leases, several times a second. Leases expire
+// only through entries of the log.
 //
-// When Redis is unavailable, or its replies are invalid, commands are refused until it is back.
-// Heartbeats are answered for another third of a TTL: if only this engine is cut off, agents need
-// that time to find another nanoctrl; if all are, no lease expires meanwhile.
+// While Redis is unavailable, or its replies are invalid, commands are refused. Heartbeats are
+// still answered for a third of a TTL, so that agents of an engine that alone is cut off can find
+// another nanoctrl. If all engines are cut off, no lease expires, because no entry is appended.
 class RedisEngine final : public Engine {
  public:
-  // kUnavailable, kUnauthenticated, kPermissionDenied; kInvalidArgument when the log has other
-  // rules, such as another TTL (rounded to milliseconds); kUnimplemented or kCorrupt for a log that
-  // cannot be read.
+  // Connects to Redis and loads the log. Errors: kUnavailable, kUnauthenticated, kPermissionDenied;
+  // kInvalidArgument when the log has other rules, such as another TTL (in milliseconds);
+  // kUnimplemented or kCorrupt when the log cannot be read.
   static Result<std::unique_ptr<Engine>> open(const std::string& url, RegistryOptions options,
                                               const Clock& clock, SnapshotPolicy policy = {});
-  ~RedisEngine() override;  // takes seconds at most, also when Redis does not answer
+  // ends the threads; takes at most seconds, even if Redis does not answer
+  ~RedisEngine() override;
 
   Outcome submit(const Command& command) override;
   Nanos tick() override { return Nanos::max(); }  // the engine's threads tick
   [[nodiscard]] std::string describe() const override { return redis::to_string(address_); }
   [[nodiscard]] Status writable() const override;
-  // Appends a tick, unless something was appended within kReadyFor.
+  // Appends a tick to the log, unless an entry was appended within the last kReadyFor, and returns
+  // whether that succeeded.
   [[nodiscard]] Status ready() override;
 
-  // The position in the log: the last applied entry, and the number of entries.
+  // Returns the id of the last applied entry, and the number of entries since the log began.
   [[nodiscard]] std::pair<EntryId, std::uint64_t> position() const;
 
  private:
-  // One thread of the engine. `wakes` is notified when the state that the thread waits for may have
-  // changed; `interrupt` breaks its connection.
+  // One thread of the engine. `wakes` is notified when the thread may have something to do;
+  // `interrupt` breaks the thread's connection to Redis.
   struct Worker {
     CondVar wakes;
     redis::Interrupt interrupt;
@@ -66,7 +68,7 @@ class RedisEngine final : public Engine {
   [[nodiscard]] Status refusal() const SLIME_REQUIRES(mutex_);
   EncodedEntry encode(std::uint64_t number, Command command) const;
 
-  // The reader thread: the only thread that changes the registry.
+  // Runs the reader thread, which follows the log. No other thread changes the registry.
   void run_reader();
   Status follow(bool first);
   Status resume(RedisLog& log);
@@ -74,7 +76,7 @@ class RedisEngine final : public Engine {
   Status apply_batch(const RedisLog::Batch& batch);
   Status check(const RedisLog::Batch& batch) const;
 
-  // The writer thread: appends queued commands, renewals and ticks.
+  // Runs the writer thread, which appends the queued commands, renewals and ticks.
   void run_writer();
   void wait_for_work() SLIME_REQUIRES(mutex_);
   [[nodiscard]] TimePoint work_due() const SLIME_REQUIRES(mutex_);
@@ -86,7 +88,8 @@ class RedisEngine final : public Engine {
   void run_snapshots();
   Status write_snapshot(Snapshot snapshot, std::uint64_t replaced, const RegistryState& state);
 
-  // Restarts both threads: the reader finds its position in the log, then the writer appends again.
+  // Reports a failure and ends the session. The reader connects again and finds its position in the
+  // log; then the writer appends again.
   void disconnect(const Status& status) SLIME_REQUIRES(mutex_);
 
   const redis::Address address_;
@@ -95,7 +98,7 @@ class RedisEngine final : public Engine {
 
   Status failure_ SLIME_GUARDED_BY(mutex_);       // OK: everything works
   TimePoint failed_at_ SLIME_GUARDED_BY(mutex_);  // start of the current failure
-  // of the reader that follows the log now; 0: none
+  // number of the current session, in which the reader follows the log; 0: no session
   std::uint64_t session_ SLIME_GUARDED_BY(mutex_) = 0;
   std::uint64_t sessions_ SLIME_GUARDED_BY(mutex_) = 0;  // number of the last session
   Nanos backoff_ SLIME_GUARDED_BY(mutex_){};
@@ -103,9 +106,10 @@ class RedisEngine final : public Engine {
 
   std::string lineage_ SLIME_GUARDED_BY(mutex_);
   Replay replay_ SLIME_GUARDED_BY(mutex_);
-  // head of the entry at replay_.at(); empty: unknown
+  // `head` of the last applied entry, which has the id replay_.at(); empty: unknown
   std::string last_head_ SLIME_GUARDED_BY(mutex_);
-  TimePoint applied_at_ SLIME_GUARDED_BY(mutex_);  // when that entry was applied, by our clock
+  // time by our clock when the last entry was applied
+  TimePoint applied_at_ SLIME_GUARDED_BY(mutex_);
   SnapshotSchedule snapshots_ SLIME_GUARDED_BY(mutex_);
 
   CommandQueue commands_ SLIME_GUARDED_BY(mutex_);
@@ -114,11 +118,13 @@ class RedisEngine final : public Engine {
   TimePoint appended_at_ SLIME_GUARDED_BY(mutex_);
   bool tick_asked_ SLIME_GUARDED_BY(mutex_) = false;  // by ready()
   TimePoint tick_asked_at_ SLIME_GUARDED_BY(mutex_);
-  std::uint64_t tick_jitter_ = 0;  // percent, so that mostly one engine ticks and the others see
-                                   // its tick
+  // percent that this engine's tick interval is longer, so that usually one engine ticks for all
+  std::uint64_t tick_jitter_ = 0;
 
-  CondVar settled_;                       // failure_ is the result of the last attempt
-  Worker reader_, writer_, snapshotter_;  // last: their threads use all of the above
+  // notified when an attempt has ended and failure_ has its result
+  CondVar settled_;
+  // declared last, because their threads use all members above
+  Worker reader_, writer_, snapshotter_;
 };
 
 }  // namespace slime::ctrl

@@ -34,7 +34,7 @@ Status create(RedisLog& log, const std::string& name, const Registry& registry) 
 Status create_empty(RedisLog& log, const std::string& name, RegistryOptions options,
                     const EarlierLog& earlier) {
   options.epoch = std::max(options.epoch, microseconds_now());
-  // Continue after the numbers of the lost registry, whatever the clocks say.
+  // Begins beyond all numbers of the lost registry, even if the clock is behind them.
   if (!earlier.lineage.empty())
     options.epoch = std::max(options.epoch, largest_number(earlier.registry.state()) + 1);
   return create(log, name, Registry(options));
@@ -55,8 +55,8 @@ Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& option
   bool readable = false;
   for (std::uint64_t format = kLogFormatRead; format <= kLogFormat; ++format)
     readable = readable || snapshot.rules == describe_rules(options, format);
-  // A log of an earlier version does not state the quotas of scopes, so all engines must assume the
-  // defaults.
+  // The rules of a log of an earlier version do not contain the quotas of scopes. All engines must
+  // then use the default quotas, so that they agree.
   const bool unsaid = readable && snapshot.rules != describe_rules(options);
   if (unsaid && options.record_bytes_per_scope_max != limits::kRecordBytesPerScope)
     return Status(Code::kInvalidArgument,
@@ -72,7 +72,7 @@ Result<Registry> restore(const Snapshot& snapshot, const RegistryOptions& option
   return Registry::restore(options, std::move(*state), snapshot.head.at.time());
 }
 
-// Applies all entries that are in the log now.
+// Reads and applies entries until no further entry is in the log.
 Status catch_up(RedisLog& log, LoadedLog& out) {
   while (true) {
     const Result<RedisLog::Batch> batch = log.read(out.replay.at(), kCount, Nanos::zero());
@@ -88,11 +88,13 @@ Status catch_up(RedisLog& log, LoadedLog& out) {
   }
 }
 
-// Detects that the log has lost entries of `earlier`, and then makes numbers continue. An engine
-// that starts without an earlier state cannot detect this.
+// Detects that the log no longer has entries that `earlier` had applied. Then appends a
+// RestartCommand that moves all numbers beyond those of `earlier`. An engine without an earlier
+// state cannot detect the loss.
 Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earlier, LoadedLog& out) {
   const RegistryState before = earlier.registry.state();
-  // Not by numbers alone: the first engine to return may have raised them already.
+  // Does not rely on went_back() alone: another engine may have found the loss first, and have
+  // raised the numbers already.
   const bool lost = earlier.replaced || out.head.lineage != earlier.lineage ||
                     out.replay.at() < earlier.replay.at() || went_back(before, out.registry.state());
   if (!lost) return {};
@@ -100,8 +102,8 @@ Status go_on_from(RedisLog& log, const std::string& name, const EarlierLog& earl
             out.registry.peer_count(), " peers at entry ", out.replay.at().to_string(), "; it had ",
             earlier.registry.peer_count(), " at ", earlier.replay.at().to_string());
   const std::uint64_t known = largest_number(before);
-  // An engine that had applied less may have restarted the log first, at a number that this engine
-  // has given out.
+  // Appends no restart if the numbers are beyond ours already. A restart by another engine may not
+  // be enough, because that engine may have known only smaller numbers.
   if (goes_on_from(out.registry.state(), known + 1)) return {};
   SLIME_TRY(log.append(out.head.lineage, {encode_entry({name, 0, RestartCommand{known + 1}})}));
   return catch_up(log, out);

@@ -11,12 +11,14 @@ namespace {
 using redis::Arguments;
 using redis::Value;
 
-constexpr int kLoadAttempts = 3;  // the snapshot may be replaced while it is read
+// Attempts to load a snapshot, which another engine may replace while it is read.
+constexpr int kLoadAttempts = 3;
 constexpr std::uint64_t kChunksMax = 1 << 16;
-constexpr const char* kStagingSeconds = "60";  // staged data of a writer that died expires after
-                                               // this
+// Seconds after which Redis removes a snapshot that a crashed engine has staged but not finished.
+constexpr const char* kStagingSeconds = "60";
 
-// KEYS: snapshot, log. ARGV: lineage, then head and body of each entry.
+// Script that appends entries if the lineage matches. KEYS: snapshot, log. ARGV: the lineage, then
+// head and body of each entry.
 constexpr std::string_view kAppend = R"(
 if redis.call('HGET', KEYS[1], 'lineage') ~= ARGV[1] then return 0 end
 for i = 2, #ARGV, 2 do redis.call('XADD', KEYS[2], '*', 'head', ARGV[i], 'body', ARGV[i + 1]) end
@@ -35,9 +37,9 @@ redis.call('RENAME', KEYS[3], KEYS[1])
 redis.call('PERSIST', KEYS[1])
 return 1)";
 
-// KEYS: snapshot, log, staged snapshot. ARGV: "entries" of the snapshot to replace. Removes the
-// entries of the old snapshot, not those up to the new one, which engines that started from the old
-// snapshot still read.
+// Script that replaces the snapshot with the staged one. KEYS: snapshot, log, staged snapshot.
+// ARGV: "entries" of the snapshot to replace. Removes the entries up to the old snapshot. Keeps
+// those between the two, because engines that started from the old snapshot may still read them.
 constexpr std::string_view kAdvance = R"(
 local old = redis.call('HMGET', KEYS[1], 'lineage', 'entries', 'id', 'removed')
 local new = redis.call('HMGET', KEYS[3], 'lineage', 'entries')
@@ -99,7 +101,7 @@ Result<SnapshotHead> to_head(const Value& reply) {
 }  // namespace
 
 LogKeys::LogKeys(const std::string& prefix)
-    // The braces keep both keys of one registry in one slot of a Redis cluster.
+    // The braces put both keys of a registry into the same slot of a Redis cluster.
     : log(str("{", prefix, "}:log")), snapshot(str("{", prefix, "}:snapshot")) {}
 
 Result<RedisLog::Batch> RedisLog::read(EntryId after, std::size_t count, Nanos wait) {
@@ -122,7 +124,7 @@ Result<RedisLog::Batch> RedisLog::read(EntryId after, std::size_t count, Nanos w
   if (reply->items.size() != 1 || reply->items[0].items.size() != 2) return corrupt("the stream's reply");
   for (const Value& item : reply->items[0].items[1].items) {
     Result<StoredEntry> entry = to_entry(item);
-    // One malformed entry fails the whole batch, including valid entries before it.
+    // Fails the whole batch because of one malformed entry, also if valid entries come before it.
     if (!entry) return entry.error();
     out.entries.push_back(std::move(*entry));
   }
@@ -186,7 +188,8 @@ Result<std::optional<Snapshot>> RedisLog::load() {
   return Status(Code::kUnavailable, "the snapshot in Redis changes all the time");
 }
 
-// Writes the snapshot in pieces, so that Redis can serve other clients between them.
+// Writes the snapshot to the temporary key `key`, chunk by chunk, so that Redis can serve other
+// clients in between.
 Status RedisLog::stage(const Snapshot& snapshot, const std::string& key) {
   const std::string id = snapshot.head.at.to_string();
   const std::string entries = std::to_string(snapshot.head.entries);

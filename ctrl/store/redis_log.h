@@ -10,20 +10,20 @@
 #include "ctrl/store/log_format.h"
 #include "ctrl/store/redis.h"
 
-// A log of commands in Redis, with the snapshot that it continues from:
+// A log of commands in Redis, and the snapshot from which its first entry continues:
 //
 //   {PREFIX}:log        a stream; an entry has the fields "head" and "body" (log_format.h)
-//   {PREFIX}:snapshot   a hash:
-//     "lineage"         identifies this log among all logs that were ever at this key
+//   {PREFIX}:snapshot   a hash with these fields:
+//     "lineage"         random name of this log, different for each log that was ever at this key
 //     "rules"           describe_rules()
-//     "id"              the last entry in the snapshot
-//     "entries"         how many entries up to "id" the log has had since it began
-//     "chunks"          the number of chunks
+//     "id"              id of the last entry that the snapshot includes
+//     "entries"         number of entries from the beginning of the log to "id"
+//     "chunks"          number of chunks
 //     "0", "1", ...     the chunks, which contain the records
-//     "trimmed"         the last entry that may be gone from the stream
-//     "removed"         how many entries are gone from the stream
+//     "trimmed"         id of the last entry that may be gone from the stream
+//     "removed"         number of entries that are gone from the stream
 //
-// Operations that need both keys are scripts, so that they are atomic.
+// Operations on both keys are scripts, and so atomic.
 namespace slime::ctrl {
 
 struct LogKeys {
@@ -36,7 +36,7 @@ struct StoredEntry {
   EncodedEntry entry;
 };
 
-// The fields of the snapshot's hash, except its records.
+// The fields of the snapshot's hash that describe its position in the log.
 struct SnapshotHead {
   std::string lineage;  // empty: no log
   EntryId at;
@@ -50,8 +50,8 @@ struct Snapshot {
   std::vector<std::string> chunks;
 };
 
-// Operations on the log, over one connection. kCorrupt for data that nanoctrl never writes; Redis'
-// errors have the codes of redis.h. Thread: the connection's.
+// The log and its snapshot, accessed over one connection. kCorrupt for data that nanoctrl never
+// writes; errors of Redis as in redis.h. Thread: the thread of the connection.
 class RedisLog {
  public:
   // `connection` and `keys` outlive this.
@@ -61,20 +61,24 @@ class RedisLog {
     std::vector<StoredEntry> entries;
     SnapshotHead head;  // read atomically just after the entries
   };
-  // Reads at most `count` entries after `after`, waiting up to `wait` for the first. No entry is
-  // missing if head.lineage is the expected lineage and head.trimmed is not after `after`.
+  // Reads at most `count` entries after the entry `after`. Waits up to `wait` if there is none. The
+  // caller must check that head.lineage is the expected lineage and head.trimmed is not beyond
+  // `after`; else entries may be missing.
   Result<Batch> read(EntryId after, std::size_t count, Nanos wait);
   Result<std::optional<StoredEntry>> entry(EntryId id);
-  // kAborted when the log is missing or of another lineage: then nothing was appended.
+  // Appends all entries, or none. kAborted when there is no log, or the log has another lineage;
+  // then nothing was appended.
   Status append(const std::string& lineage, const std::vector<EncodedEntry>& entries);
 
-  // Returns the snapshot; empty when there is no log.
+  // Returns the snapshot; nullopt when there is no log.
   Result<std::optional<Snapshot>> load();
-  // Begins a log with this snapshot, unless another engine has begun one. `name` is the writer's.
+  // Begins a log with this snapshot. Does nothing if there is a log already. `name` is the engine's
+  // name.
   Status create(const Snapshot& snapshot, const std::string& name);
-  // Replaces the snapshot of `replaced` entries by this later one of the same lineage, and removes
-  // the entries of the old snapshot. Does nothing when another engine replaced it first: two
-  // replacements in a row would remove entries that other engines have not read yet.
+  // Replaces the log's snapshot, which includes `replaced` entries, with a later one of the same
+  // lineage. Then removes the entries that the old snapshot includes. Does nothing if another
+  // engine has replaced the snapshot already: a second replacement would remove entries that other
+  // engines may not have read yet.
   Status advance(const Snapshot& snapshot, std::uint64_t replaced, const std::string& name);
 
  private:

@@ -26,7 +26,7 @@ namespace {
 
 Status unavailable(std::string text) { return {Code::kUnavailable, std::move(text)}; }
 
-// Uses the same text for a timeout as for a connection that was never answered.
+// Converts an errno value to a Status. All kinds of timeouts get the same text.
 Status from_socket(int error) {
   if (error == EAGAIN || error == EWOULDBLOCK || error == ETIMEDOUT) return unavailable("it does not answer");
   return unavailable(std::generic_category().message(error));
@@ -173,7 +173,7 @@ Status Socket::start_tls(const Address& address) {
   return unavailable(str("its certificate: ", ::X509_verify_cert_error_string(verified)));
 }
 
-// Returns the error of the TLS call that has just failed.
+// Returns the error of the TLS call that has returned `result`.
 Status Socket::tls_error(int result) {
   const int saved = errno;
   const int error = ::SSL_get_error(tls_.get(), result);
@@ -191,8 +191,9 @@ Status Socket::tls_error(int result) {
   }
 }
 
-// Like tls_error(), with a hint: a server reports a missing client certificate after the handshake,
-// and its message may be lost with the connection.
+// Like tls_error(), but suggests a client certificate if none was sent and the server has not
+// answered. A server reports a missing certificate only after the handshake, and its message may be
+// lost.
 Status Socket::tls_refused(int result) {
   Status status = tls_error(result);
   if (heard_ || ::SSL_get_certificate(tls_.get()) != nullptr) return status;

@@ -17,10 +17,10 @@ struct ssl_st;
 
 namespace slime::ctrl::redis {
 
-// Aborts a connection's wait from another thread. Thread: any.
+// Ends the waits of a connection from another thread, by breaking the connection. Thread: any.
 class Interrupt {
  public:
-  // Breaks the current connection, if there is one.
+  // Breaks the current connection. Does nothing if there is none.
   void kick();
   // Breaks the current and each later connection.
   void cancel();
@@ -34,20 +34,21 @@ class Interrupt {
   bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
-// A TCP connection, with or without TLS 1.2 or newer, whose waits all have a timeout. Errors:
-// kUnavailable; kInvalidArgument for a file that cannot be used. Thread: one at a time, with
+// A TCP connection, plain or with TLS 1.2 or newer. Each wait has a timeout. Errors: kUnavailable;
+// kInvalidArgument for a certificate or key file that cannot be used. Thread: one at a time, with
 // SIGPIPE blocked.
 class Socket {
  public:
-  // Connects; with TLS, verifies that the certificate matches the address. Resolving a name takes
-  // as long as the system allows. `interrupt` outlives this.
+  // Connects; with TLS, verifies that the server's certificate matches the address. The timeout
+  // does not limit the resolution of the host name. `interrupt` outlives this socket.
   static Result<std::unique_ptr<Socket>> open(const Address& address, Nanos timeout, Interrupt& interrupt);
   ~Socket();
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  Status write(std::string_view data);            // writes all of it
-  Result<std::size_t> read(std::span<char> out);  // reads what is available, at least one byte
+  Status write(std::string_view data);  // writes all of it
+  // waits for at least one byte; returns the number of bytes read
+  Result<std::size_t> read(std::span<char> out);
 
  private:
   struct FreeContext {

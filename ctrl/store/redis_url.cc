@@ -46,7 +46,8 @@ Status parse_parameter(std::string_view text, Address& out) {
                             : name == "cert" ? &out.certificate_file
                             : name == "key"  ? &out.key_file
                                              : nullptr;
-  // Do not quote the name: it may be the rest of a password that contains '?'.
+  // Does not quote the parameter's name in the error: it may be part of a password that contains
+  // '?'.
   if (file == nullptr) return bad_url("a parameter is none of prefix, ca, cert and key");
   if (!out.tls) return bad_url(str("'", name, "' is for rediss://"));
   if (value->empty()) return bad_url(str("'", name, "' names no file"));

@@ -16,18 +16,18 @@ struct Address {
   std::uint32_t database = 0;
   std::string prefix = "slime";  // of all keys' names
   bool tls = false;
-  // PEM files for TLS: CA certificates (empty: the system's), and a client certificate and key
-  // (optional).
+  // Paths of PEM files for TLS. CA certificates; empty: the system's. The client's certificate and
+  // key below may be empty.
   std::string ca_file;
   std::string certificate_file;
   std::string key_file;
 };
 
-// Returns whether a store's name is for parse_url().
+// Returns whether the name of a store is a Redis URL, which parse_url() can parse.
 bool is_url(std::string_view store);
-// Parses "redis://[[user]:password@]host:port[/db][?prefix=NAME]", or "rediss://" with TLS, which
-// also allows "ca=FILE&cert=FILE&key=FILE"; user, password and files are percent-encoded.
-// kInvalidArgument; the text contains none of these secrets.
+// Parses "redis://[[user]:password@]host:port[/db][?prefix=NAME]", or "rediss://" for TLS, which
+// also accepts "ca=FILE&cert=FILE&key=FILE". User, password and file names are percent-encoded.
+// kInvalidArgument for an invalid URL; the error does not quote user, password or files.
 Result<Address> parse_url(std::string_view url);
 std::string to_string(const Address& address);  // without user, password and files
 

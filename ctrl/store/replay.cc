@@ -10,8 +10,8 @@ using std::chrono::milliseconds;
 
 Nanos tick_interval(Nanos ttl) { return std::clamp<Nanos>(ttl / 10, milliseconds(50), milliseconds(1000)); }
 
-// The longest pause between entries in which a lease survives: well above their usual interval, and
-// shorter than the two thirds of the TTL that a lease has left when it is renewed.
+// Longer than the usual interval between entries, so that ordinary pauses count. Shorter than the
+// two thirds of the TTL that a lease has left when it is due for renewal.
 Nanos idle_limit(Nanos ttl) { return std::max<Nanos>(ttl / 3, milliseconds(500)); }
 
 Outcome Replay::apply(Registry& registry, EntryId id, const Command& command) {
@@ -39,7 +39,7 @@ bool went_back(const RegistryState& earlier, const RegistryState& state) {
     return true;
   return std::any_of(earlier.revisions.begin(), earlier.revisions.end(), [&state](const auto& scope) {
     const auto it = state.revisions.find(scope.first);
-    // The scope was removed to make room, which raised the floor to its revision.
+    // A missing scope was removed to make room, which raised the floor to the scope's revision.
     return (it == state.revisions.end() ? state.revision_floor : it->second) < scope.second;
   });
 }

@@ -7,15 +7,17 @@
 
 namespace slime::ctrl {
 
-// While a registry has peers, some engine appends an entry to the log at least this often.
+// Returns how long after the last entry an engine appends a tick, if the registry has peers. Each
+// engine waits a random part longer, so that usually one engine ticks for all.
 Nanos tick_interval(Nanos ttl);
-// Two entries further apart than this mean that no engine could append between them.
+// Returns the time between two entries beyond which all engines assume that none could append in
+// between. Every lease then begins anew.
 Nanos idle_limit(Nanos ttl);
 
-// The position of a registry in a log of commands. Time is taken from the entries alone, so that
-// all engines that apply the same entries have the same registry. Periods in which no engine could
-// append do not count, since agents could not renew their leases: every lease begins anew before
-// the entry that ends the period.
+// The position of a registry in a log of commands. Uses only the times of the entries, so that all
+// engines with the same entries have the same registry. A period in which no engine could append
+// does not count, because agents could not renew their leases: the entry after the period first
+// gives every lease a full TTL.
 class Replay {
  public:
   Replay() = default;
@@ -31,11 +33,12 @@ class Replay {
   std::uint64_t entries_ = 0;
 };
 
-// Returns the largest epoch, incarnation or revision that the registry ever gave out.
+// Returns the largest number that the registry has given out as epoch, incarnation or revision.
 std::uint64_t largest_number(const RegistryState& state);
-// Returns whether all numbers that it will give out are larger than `known`.
+// Returns whether all numbers that a registry in this state will give out are larger than `known`.
 bool goes_on_from(const RegistryState& state, std::uint64_t known);
-// Returns whether a registry in the state `earlier` gave out numbers that `state` does not know.
+// Returns whether `state` is behind `earlier`: a registry in the state `earlier` has given out
+// numbers that a registry in `state` would give out again.
 bool went_back(const RegistryState& earlier, const RegistryState& state);
 
 }  // namespace slime::ctrl

@@ -29,7 +29,8 @@ Code code_for(int result) {
     case SQLITE_ERROR:
       return Code::kInternal;
     default:
-      return Code::kUnavailable;  // locked, full, no such folder, an I/O error
+      // such as: file locked, disk full, no such folder, I/O error
+      return Code::kUnavailable;
   }
 }
 
@@ -37,7 +38,8 @@ Status error_of(sqlite3* connection, int result) {
   return {code_for(result), connection == nullptr ? sqlite3_errstr(result) : sqlite3_errmsg(connection)};
 }
 
-// Removes the permissions of all users but the owner. Refuses a file where this is not possible.
+// Removes the permissions of group and others from `file`, with a warning. Returns
+// kPermissionDenied if the file belongs to another user or its mode cannot be changed.
 Status keep_file_private(const std::string& file) {
   const auto refused = [&](const char* why) {
     return Status(Code::kPermissionDenied, str(file, " may be used by others than its owner, and ", why,
@@ -55,7 +57,8 @@ Status keep_file_private(const std::string& file) {
   return {};
 }
 
-// Earlier versions, or copying the file, may have left a mode that lets others read it.
+// Makes the database file and its companion files private: an earlier version, or a copy by hand,
+// may have left them readable for others.
 Status keep_private(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) SLIME_TRY(keep_file_private(path + suffix));
   return {};
@@ -91,7 +94,8 @@ std::string Statement::text(int column) const {
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 
 Result<Connection> Connection::open(const std::string& path) {
-  // SQLite creates its other files with the mode of this one.
+  // Creates the file with mode 0600 if it is missing. SQLite gives its companion files the same
+  // mode.
   if (!UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid())
     return from_errno(path, errno);
   SLIME_TRY(keep_private(path));

@@ -10,7 +10,8 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-// SQLite's C interface with RAII and Status. Thread: one at a time for each connection.
+// SQLite's C interface, wrapped in classes that free its objects and return Status. Thread: one at
+// a time for each Connection.
 namespace slime::ctrl::sqlite {
 
 class Statement {
@@ -18,9 +19,10 @@ class Statement {
   Statement(Statement&&) noexcept = default;
   Statement& operator=(Statement&&) noexcept = default;
 
-  // Parameters count from 1, columns from 0, as in SQLite.
+  // Sets a parameter. Parameters are numbered from 1, columns from 0, as in SQLite.
   void bind(int parameter, std::string_view text);
-  // Returns true if there is a row. After false or an error, the statement accepts new parameters.
+  // Moves to the next row; returns false if there is none. After false or an error, the statement
+  // can be used again with new parameters.
   Result<bool> step();
   [[nodiscard]] std::string text(int column) const;
   [[nodiscard]] std::int64_t integer(int column) const;
@@ -36,9 +38,10 @@ class Statement {
 
 class Connection {
  public:
-  // Creates the file if it is missing, readable by its owner only. Restricts a file that others may
-  // read, and logs a warning; kPermissionDenied if that fails, or when the file is another user's.
-  // Does not wait for locks. kUnavailable; kPermissionDenied; kCorrupt (not a database).
+  // Opens the database file, and creates it if it is missing. Only the owner may access it:
+  // restricts the mode of an existing file, with a warning. Does not wait for locks. kUnavailable;
+  // kPermissionDenied, also if the mode cannot be restricted; kCorrupt if the file is not a
+  // database.
   static Result<Connection> open(const std::string& path);
   Connection(Connection&&) noexcept = default;
   Connection& operator=(Connection&&) noexcept = default;

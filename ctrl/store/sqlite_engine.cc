@@ -16,23 +16,24 @@ namespace slime::ctrl {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x536c4e43;  // "SlNC"; the `file` program shows it
-// 2: records of scopes' keys. 3: owners in the records of peers; rows with ids, and an index of
-// keys. (Until then the values were stored in the tree of keys, so that looking up a key read its
-// large neighbours.) An older file is converted when it is opened, so that an older nanoctrl
-// refuses it instead of misreading it.
+// Version of the tables. Version 2 added records of scopes' keys. Version 3 added owners to the
+// records of peers, and rows with ids and an index of keys. (Before, the tree of keys contained the
+// values, so that looking up a key read large neighbors.) Opening an older file converts it, so
+// that an older nanoctrl refuses the file instead of misreading it.
 constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kSchemaVersionRead = 1;
 constexpr std::int64_t kSchemaVersionRows = 3;
 // Peers in one transaction.
 constexpr std::size_t kPeersPerTransaction = 256;
-// A change that is not in the file after this time is reported as maybe executed. Well under a TTL:
-// all threads that serve requests may wait for it, and heartbeats behind them. Long enough for a
-// slow disk.
+// Bounds of the time that submit() waits until its change is in the file; then it reports the
+// change as maybe executed. Well below a TTL, because all threads may wait here and heartbeats
+// behind them; long enough for a slow disk.
 constexpr Nanos kWriteTimeMin = std::chrono::seconds(2);
 constexpr Nanos kWriteTimeMax = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);
 
-// Required free space on the disk: SQLite's log grows by about this much before it is reused.
+// Free bytes that the disk must have. SQLite's log file grows by about this much before SQLite
+// reuses its space.
 constexpr off_t kRoom = off_t{1} << 20;
 
 constexpr const char* kSchema =
@@ -54,8 +55,8 @@ Status make_schema(sqlite::Connection& connection) {
   return connection.run("COMMIT");
 }
 
-// Upgrades in one transaction: a process killed in the middle leaves the older file, and the next
-// process upgrades again.
+// Converts the tables of an older version in one transaction. If the process is killed in between,
+// the file stays as it was, and the next open converts it.
 Status upgrade_schema(sqlite::Connection& connection, std::int64_t version) {
   SLIME_TRY(connection.run("BEGIN IMMEDIATE"));
   if (version < kSchemaVersionRows) {
@@ -69,7 +70,8 @@ Status upgrade_schema(sqlite::Connection& connection, std::int64_t version) {
   return connection.run("COMMIT");
 }
 
-// Checks that the file is nanoctrl's, of this version, and undamaged.
+// Checks that the file is a database of nanoctrl and undamaged. Makes the tables in an empty file,
+// and converts those of an older version.
 Status check_schema(sqlite::Connection& connection) {
   const Result<std::int64_t> tables = connection.integer("SELECT count(*) FROM sqlite_master");
   if (!tables) return tables.error();
@@ -90,7 +92,8 @@ Status check_schema(sqlite::Connection& connection) {
 }
 
 Status prepare(sqlite::Connection& connection) {
-  // Exclusive: a second process gets an error at once, and no shared memory file is needed.
+  // Locks the file for this process: another process that opens it gets an error at once, and
+  // SQLite needs no shared memory file.
   SLIME_TRY(connection.run("PRAGMA locking_mode=EXCLUSIVE"));
   const Result<std::string> mode = connection.text("PRAGMA journal_mode=WAL");
   if (!mode) return locked_hint(mode.error());
@@ -123,9 +126,10 @@ Result<Registry> read_registry(sqlite::Connection& connection, RegistryOptions o
   return Registry::restore(options, std::move(*state), now);
 }
 
-// Checks that a file of kRoom bytes can be created, and removes it again.
+// Checks that the disk has room: creates a file of kRoom bytes at `path`, and removes it.
 Status check_room(const std::string& path) {
-  ::unlink(path.c_str());  // so that O_EXCL never opens a file that another user made
+  // removes an old file, so that O_EXCL succeeds and never opens another user's file
+  ::unlink(path.c_str());
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return from_errno(path, errno);
   const int error = ::posix_fallocate(fd.get(), 0, kRoom);
@@ -168,7 +172,7 @@ Status SqliteEngine::fill(const std::string& path, const Registry& registry) {
   Result<sqlite::Statement> put =
       connection->prepare("INSERT INTO records (kind, scope, name, value) VALUES (?1, ?2, ?3, ?4)");
   if (!put) return put.error();
-  // One at a time: the encoded records together are as large as the registry.
+  // Encodes one record at a time: all encoded records together are as large as the registry.
   const RegistryState state = registry.state();
   for (std::size_t i = 0; i < record_count(state); ++i) {
     const Record record = encode_record_at(state, i);
@@ -194,7 +198,7 @@ SqliteEngine::~SqliteEngine() {
   if (writer_.joinable()) writer_.join();
 }
 
-// Stores the numbers of this start before any of them is given out.
+// Starts the writer thread, and stores the numbers of this start before any is given out.
 Status SqliteEngine::start(std::uint64_t epoch) {
   writer_ = std::thread([this] { run(); });
   return submit(RestartCommand{epoch}).status;
@@ -227,7 +231,8 @@ Outcome SqliteEngine::submit(const Command& command) {
   Outcome out = apply(command, clock_.now());
   note(out);
   if (!kept || !out.status.ok()) return out;
-  // Wait also when this command changed nothing: the state that it saw may not be in the file yet.
+  // Waits for the last change even if this command has changed nothing, because its outcome may
+  // depend on changes that are not in the file yet.
   const std::uint64_t change = dirty_.last_change();
   const Nanos most = std::clamp<Nanos>(registry_.options().ttl / 3, kWriteTimeMin, kWriteTimeMax);
   const bool told = written_.wait_for(mutex_, most, [&]() SLIME_REQUIRES(mutex_) {
@@ -254,7 +259,8 @@ Status SqliteEngine::ready() {
     changed_.notify_one();
   }
   const std::uint64_t before = probes_;
-  // Measured from the request: a probe that hangs delays only the first ready() call.
+  // Counts the wait from the request of the probe, so that later calls do not wait again for a
+  // probe that hangs.
   const bool told =
       written_.wait_for(mutex_, probe_asked_at_ + kReadyWait - now,
                         [&]() SLIME_REQUIRES(mutex_) { return probes_ != before || !failure_.ok(); });
@@ -315,9 +321,10 @@ void SqliteEngine::answer_probe() {
   written_.notify_all();
 }
 
-// On a full disk, a small transaction may still fit into the free part of the log file.
+// Commits a small transaction, and checks the free space too: on a full disk, the transaction may
+// still fit into unused space of SQLite's log file.
 Status SqliteEngine::probe() {
-  // SQLite writes this also when the value is the same.
+  // SQLite writes the value to the file even if it is unchanged.
   Status status = connection_.run(str("PRAGMA user_version=", kSchemaVersion).c_str());
   if (status.ok()) status = check_room(str(path_, "-room"));
   if (status.ok()) return {};
@@ -328,7 +335,7 @@ Status SqliteEngine::write(const std::vector<DirtyRecords::Entry>& entries,
                            const std::vector<RecordEncoder>& encoders) {
   Status status = write_rows(entries, encoders);
   if (status.ok()) return status;
-  // Fails if SQLite has ended the transaction by itself, which is fine.
+  // Ignores the error of ROLLBACK, which fails if SQLite has already ended the transaction.
   static_cast<void>(connection_.run("ROLLBACK"));
   return {Code::kUnavailable, str("the store ", path_, ": ", status.text())};
 }

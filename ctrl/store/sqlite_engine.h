@@ -13,28 +13,29 @@
 
 namespace slime::ctrl {
 
-// Keeps the registry in one SQLite file, a row per record. Commands take effect in memory at once;
-// a thread writes all changes since the last transaction in one transaction, and submit() waits for
-// the transaction with its change. Only one process can open the file.
+// Stores the registry in one SQLite file, a row per record. A command takes effect in memory at
+// once; submit() then waits until its change is in the file. A writer thread writes all changes
+// since its last transaction in one transaction. Only one process can open the file.
 //
-// After a failed write (a full disk), waiting submit() calls fail and commands are refused until a
-// write has succeeded, which is tried every half second; heartbeats and queries go on.
+// After a failed write, such as on a full disk, waiting submit() calls fail. Commands are refused
+// until a retry, every half second, has succeeded; heartbeats and queries continue.
 class SqliteEngine final : public Engine {
  public:
-  // Creates the file, or continues with its contents as after RestartCommand. kUnavailable: another
-  // process has the file open, or it cannot be opened; kCorrupt: it is damaged, not a registry, or
-  // a later version's.
+  // Opens the file and continues with its registry as after a RestartCommand; creates the file if
+  // it is missing. kUnavailable: the file cannot be opened, or another process has it open.
+  // kCorrupt: the file is damaged, is not a registry, or was written by a later version.
   static Result<std::unique_ptr<Engine>> open(const std::string& path, RegistryOptions options,
                                               const Clock& clock);
-  // Creates the file, or uses an empty one, and writes this registry. kAlreadyExists when it has a
-  // registry.
+  // Writes the registry to a new file, or to a file without a registry. kAlreadyExists when the
+  // file has a registry.
   static Status fill(const std::string& path, const Registry& registry);
   ~SqliteEngine() override;  // writes all submitted changes first
 
   Outcome submit(const Command& command) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] Status writable() const override;
-  // Commits a small transaction, and checks that the file has room to grow.
+  // Lets the writer thread commit a small transaction and check that the disk has room. Returns the
+  // result.
   [[nodiscard]] Status ready() override;
 
  private:
@@ -46,7 +47,7 @@ class SqliteEngine final : public Engine {
   void write_dirty() SLIME_REQUIRES(mutex_);   // unlocks it meanwhile
   void answer_probe() SLIME_REQUIRES(mutex_);  // unlocks it meanwhile
   Status probe();                              // without the lock
-  // Runs one transaction, without the lock; encodes one record at a time.
+  // Writes one batch in a transaction. Encodes one record at a time. Called without the lock.
   Status write(const std::vector<DirtyRecords::Entry>& entries, const std::vector<RecordEncoder>& encoders);
   Status write_rows(const std::vector<DirtyRecords::Entry>& entries,
                     const std::vector<RecordEncoder>& encoders);
@@ -54,12 +55,13 @@ class SqliteEngine final : public Engine {
   const std::string path_;
   sqlite::Connection connection_;  // used by the writer thread
   DirtyRecords dirty_ SLIME_GUARDED_BY(mutex_);
-  std::uint64_t kept_ SLIME_GUARDED_BY(mutex_) = 0;  // changes up to this number are in the file
-  // the last attempt to write covered changes up to this number
+  // number of the last change that is in the file, with all changes before it
+  std::uint64_t kept_ SLIME_GUARDED_BY(mutex_) = 0;
+  // number of the last change in the last transaction that failed
   std::uint64_t failed_ SLIME_GUARDED_BY(mutex_) = 0;
   Status failure_ SLIME_GUARDED_BY(mutex_);  // result of the last transaction
-  // State of ready(): whether a probe was requested, and when; the number of ended probes, when the
-  // last probe ended, and its result.
+  // State of ready(): whether a probe is requested (and since when), the number of completed
+  // probes, when the last probe completed, and its result.
   bool probe_asked_ SLIME_GUARDED_BY(mutex_) = false;
   TimePoint probe_asked_at_ SLIME_GUARDED_BY(mutex_);
   std::uint64_t probes_ SLIME_GUARDED_BY(mutex_) = 0;

@@ -11,7 +11,8 @@
 #include "ctrl/wire/json_bodies.h"
 #include "ctrl/wire/json_fields.h"
 
-// JSON of the parts that several bodies share. Private to ctrl's .cc files.
+// Reads and writes the parts of JSON bodies that several bodies contain. Only for .cc files of
+// ctrl.
 namespace slime::ctrl::wire {
 
 using Mode = Fields::Mode;
@@ -98,7 +99,7 @@ inline InstanceId read_instance(Fields& in) {
   return id.value_or(InstanceId{});
 }
 
-// Returns an empty session when the field is absent.
+// Returns the field "session"; an empty Secret when the field is absent.
 inline Secret read_session(Fields& in) {
   const std::string digits = in.text("session", false);
   if (!in.has("session")) return {};
@@ -146,7 +147,8 @@ inline RegionInfo read_region(Fields& in) {
   return out;
 }
 
-// Reads each entry of the array `key` with `read`; stops at the first problem.
+// Reads the array `key`, calling `read` for each entry. Returns an empty list after the first
+// problem.
 template <class T, class Read>
 std::vector<T> read_list(Fields& in, const char* key, bool required, Read read) {
   std::vector<T> out;
@@ -194,7 +196,8 @@ inline Registration read_registration(Fields& in) {
   if (in.has("scope")) {
     out.scope = in.text("scope", false);
   } else {
-    in.text("scope", false);  // marks the field as read; `out` keeps its default
+    // marks the absent field as read; out.scope keeps its default
+    in.text("scope", false);
   }
   out.instance = read_instance(in);
   out.address = in.text("address", true);
@@ -230,7 +233,7 @@ inline Event read_event(Fields& in) {
   return out;
 }
 
-// Skips unknown kinds of events, which a newer server may send.
+// Reads the events of a scope. Skips events of unknown kinds, which a newer server may send.
 inline Changes read_changes(Fields& in) {
   Changes out{in.integer("server_epoch", true),
               in.integer("revision", true),
@@ -282,7 +285,7 @@ Json owner_json(const Entry& entry, Json body) {
   return body;
 }
 
-// Parses a body and reads it with `read(Fields&)`.
+// Parses a body as JSON, and reads its fields with `read(Fields&)`. Returns the first problem.
 template <class T, class Read>
 Result<T> decode(std::string_view body, Mode mode, Read read) {
   const Code code = mode == Mode::kStrict ? Code::kInvalidArgument : Code::kCorrupt;

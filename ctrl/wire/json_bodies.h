@@ -11,17 +11,17 @@
 #include "ctrl/registry/registry.h"
 #include "ctrl/types.h"
 
-// The JSON bodies of nanoctrl's HTTP API, encoder and decoder of each body in one place. Requests
-// are decoded strictly: an unknown field, a wrong type or a missing value is kInvalidArgument with
-// the field's name, because ignoring a misspelled option is worse than an error. Replies are
-// decoded leniently, since a newer server may send more fields, but the known fields must have the
-// right type (kCorrupt). Nothing here throws.
+// The JSON bodies of nanoctrl's HTTP API: an encoder and a decoder for each body. Decoding a
+// request is strict, so that a misspelled field is not ignored: kInvalidArgument names an unknown
+// field, a wrong type or a missing value. Decoding a reply is lenient, because a newer server may
+// send more fields; kCorrupt if a known field has a wrong type. No function throws.
 namespace slime::ctrl::wire {
 
 struct RegisterRequest {
   Registration registration;
   bool takeover = false;
-  Secret session = {};  // for the new record; empty: nanoctrl makes one
+  // session for the new record; empty: nanoctrl makes a session
+  Secret session = {};
 };
 std::string encode(const RegisterRequest& request);
 Result<RegisterRequest> decode_register(std::string_view body);
@@ -30,7 +30,8 @@ struct HeartbeatRequest {
   std::uint64_t incarnation = 0;
   std::optional<std::uint64_t> since;
   std::optional<Report> report = {};
-  std::optional<std::uint64_t> keys_have = {};  // newest_id() of its keys; absent: no keys wanted
+  // newest_id() of the keys that the sender has; absent: the sender wants no keys
+  std::optional<std::uint64_t> keys_have = {};
   Secret session = {};
 };
 std::string encode(const HeartbeatRequest& request);
@@ -48,8 +49,9 @@ Result<Heartbeats> decode_heartbeats_reply(std::string_view body);
 std::string encode(const std::vector<ScopeInfo>& scopes);
 Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body);
 
-// With `replace` the body has "regions", the new set; without it "publish" and "unpublish".
-// Services are the same.
+// A change of a peer's regions. If decode_regions() has `replace`, the body has the field "regions"
+// with the new list, read into `publish`; else the fields "publish" and "unpublish".
+// ServicesRequest is like this for services.
 struct RegionsRequest {
   std::uint64_t incarnation = 0;
   std::vector<RegionInfo> publish;
@@ -67,7 +69,7 @@ struct ServicesRequest {
 std::string encode(const ServicesRequest& request);
 Result<ServicesRequest> decode_services(std::string_view body, bool replace);
 
-// Parses a session in a header; empty when malformed.
+// Parses the value of the header Slime-Session. Returns nullopt when it is malformed.
 std::optional<Secret> parse_session(std::string_view text);
 
 std::string encode(const Lease& lease);
@@ -78,7 +80,7 @@ std::string encode(const PeerInfo& peer);
 // Encodes the peer with another `expires_in`.
 std::string encode(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer(std::string_view body);
-// Encodes the peer with its owner, for stores.
+// Encodes the peer for a store: like encode(), but with the owner.
 std::string encode_record(const PeerInfo& peer, Nanos expires_in);
 Result<PeerInfo> decode_peer_record(std::string_view record);
 std::string encode(const ServiceEntry& entry);
@@ -87,11 +89,12 @@ std::string encode(const LinkInfo& link);
 std::string encode(const ServerStatus& status, std::uint64_t record_bytes);
 Result<ServerStatus> decode_status(std::string_view body);
 
-// {"keys": [...]}: a scope's keys, for stores. Replies to members contain the same list.
+// Encodes the keys of a scope for a store: {"keys": [...]}. Replies to members contain the same
+// "keys".
 std::string encode_keys(const ScopeKeys& keys);
 Result<ScopeKeys> decode_keys(std::string_view record);
 
-// {"targets": [names]}: the wanted links of a peer.
+// Encodes the wanted links of a peer for a store: {"targets": [names]}.
 std::string encode_targets(const std::vector<std::string>& targets);
 Result<std::vector<std::string>> decode_targets(std::string_view body);  // from a store
 struct LinksRequest {
@@ -108,12 +111,12 @@ std::string encode(const TokenInfo& token);
 Result<TokenInfo> decode_token_info(std::string_view body);
 std::string encode(const std::vector<TokenInfo>& tokens);
 Result<std::vector<TokenInfo>> decode_tokens(std::string_view body);
-// Encodes the token with its hash, for stores.
+// Encodes the token for a store, with the hash of its secret.
 std::string encode_record(const TokenRecord& token);
 Result<TokenRecord> decode_token(std::string_view record);
 
-// One page of a list: "<list>": [items], and "next", the name to continue after, when there is
-// more.
+// The fields of a page of a list besides its entries. `next` is the name after which the next page
+// begins; absent: this is the last page.
 struct PageHead {
   std::uint64_t server_epoch = 0;
   std::uint64_t revision = 0;
@@ -126,14 +129,14 @@ Result<PageHead> decode_service_page(std::string_view body, std::vector<ServiceE
 Result<PageHead> decode_link_page(std::string_view body, std::vector<LinkInfo>& out);
 Result<PageHead> decode_region_page(std::string_view body, std::vector<RegionEntry>& out);
 
-// The body of every error reply: {"code", "message", "hint"}.
+// The body of an error reply: {"code", "message", "hint"}.
 struct Error {
   Code code = Code::kInternal;
   std::string message;
   std::string hint;
 };
 std::string encode(const Error& error);
-// Empty when the body is not an error of this form.
+// Decodes the body of an error reply. Returns nullopt when the body has another form.
 std::optional<Error> decode_error(std::string_view body);
 
 // Returns an object with one member.

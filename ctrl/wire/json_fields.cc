@@ -10,7 +10,8 @@ const Json& empty_object() {
   return kEmpty;
 }
 
-// Checked before parsing, so that neither the parser nor a destructor recurses deeply.
+// Returns whether a JSON text is nested too deeply. Called before parsing, so that neither the
+// parser nor the destructor of the result recurses too deeply.
 bool too_deep(std::string_view body) {
   std::size_t depth = 0;
   bool in_text = false;
@@ -41,7 +42,7 @@ Result<Json> parse_json(std::string_view body, Code code, std::string_view what)
 }
 
 std::optional<std::uint64_t> integer_of(const Json& value, std::uint64_t max) {
-  // get_ptr() to the unsigned type is null for negative numbers and for those with a decimal point.
+  // get_ptr() returns null for negative numbers and for numbers with a decimal point.
   if (const auto* number = value.get_ptr<const Json::number_unsigned_t*>())
     return *number <= max ? std::optional(*number) : std::nullopt;
   const auto* real = value.get_ptr<const Json::number_float_t*>();

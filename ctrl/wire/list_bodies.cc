@@ -3,7 +3,7 @@
 #include "ctrl/wire/body_parts.h"
 #include "ctrl/wire/json_bodies.h"
 
-// The JSON of lists and of their entries.
+// Encodes and decodes the JSON of lists and of their entries.
 namespace slime::ctrl::wire {
 
 std::string encode(const std::vector<ScopeInfo>& scopes) {

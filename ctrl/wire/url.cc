@@ -50,7 +50,8 @@ std::optional<std::string> decode_text(std::string_view text) {
   return out;
 }
 
-// Calls fn with each piece between separators; returns false as soon as fn does.
+// Calls `fn` for each piece of `text` between separators. Stops and returns false when `fn` returns
+// false.
 template <class F>
 bool split(std::string_view text, char separator, F fn) {
   while (true) {

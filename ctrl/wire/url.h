@@ -8,10 +8,11 @@
 
 namespace slime::ctrl {
 
-// Encodes all but letters, digits and "-._~" as %XX, so that a name with slashes is one part of a
-// path.
+// Encodes all characters except letters, digits and "-._~" as %XX. A name with slashes thus becomes
+// one part of a path.
 std::string percent_encode(std::string_view text);
-// Empty when a '%' is not followed by two hexadecimal digits. A '+' stays a '+'.
+// Decodes %XX. Returns nullopt when a '%' is not followed by two hexadecimal digits. Keeps '+' as
+// '+'.
 std::optional<std::string> percent_decode(std::string_view text);
 
 // A request's target, split and decoded.
@@ -19,7 +20,8 @@ struct Target {
   std::vector<std::string> path;  // "/v1/peers/a%2Fb" is v1, peers, a/b
   std::vector<std::pair<std::string, std::string>> query;
 };
-// Empty for a target that does not begin with '/', has an invalid escape, or is not UTF-8.
+// Splits and decodes a request's target. Returns nullopt if the target does not begin with '/', has
+// an invalid escape, or is not UTF-8.
 std::optional<Target> parse_target(std::string_view target);
 
 // Returns true for 127.0.0.0/8, "::1" and "localhost".
