@@ -23,8 +23,8 @@ struct DoctorOptions {
   std::string ctrl_url;
   bool json = false;
 };
-// Prints what this machine can do. Returns exit code 1 if a check has Verdict::kBroken, else 0,
-// also with advice.
+// Prints what this machine can do. Returns exit code 1 if a finding is Verdict::kBroken, else 0.
+// Advice does not change the exit code.
 int doctor(const DoctorOptions& options);
 
 struct PeersOptions {

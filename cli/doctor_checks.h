@@ -20,7 +20,7 @@ struct Finding {
   std::string name;
   Verdict verdict = Verdict::kInfo;
   std::string value;
-  std::string advice;  // what to change; empty: nothing
+  std::string advice;  // change that would help; empty: none
 };
 
 std::string bytes_text(std::uint64_t bytes);  // "16 MiB"

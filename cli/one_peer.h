@@ -27,8 +27,8 @@ class OnePeer {
   // Calls a method and waits for the reply. Ctrl-C cancels the call at the peer too. `raw`: the
   // method takes bytes, and `body` is sent unchanged.
   Result<Payload> call(std::string_view service, std::string_view method, ByteVector body, bool raw = false);
-  // services() returns all services of the peer, or only the service of open() if that named no
-  // peer. service() returns the service `name`.
+  // services() returns all services of the peer; without a peer, only the service that open()
+  // named. service() returns the service `name`.
   Result<std::vector<rpc::ServiceInfo>> services();
   Result<std::vector<rpc::ServiceInfo>> service(std::string_view name);
   // Prints to stderr which services, methods or parameters the peer has. For a call that failed

@@ -53,8 +53,8 @@ std::set<std::string, std::less<>> reserved() {
   return out;
 }
 
-// Returns `text` as a Python string literal. JSON syntax serves, because JSON strings are valid in
-// Python.
+// Returns `text` as a Python string literal. Uses JSON syntax: a JSON string is a valid Python
+// literal.
 std::string literal(std::string_view text) { return print(nlohmann::json(text), -1); }
 
 // Returns the Python annotation of a wire type. `result`: the value is received, not passed; tuples

@@ -85,8 +85,8 @@ struct PeerRef {
 };
 struct LostPeer {
   std::string name;
-  // Why the lease was not renewed. kNotFound: not registered; kAborted: another instance has the
-  // name now; kPermissionDenied: wrong session.
+  // Reason why the lease was not renewed. kNotFound: not registered; kAborted: another instance has
+  // the name now; kPermissionDenied: wrong session.
   Code code = Code::kNotFound;
 };
 // Result of heartbeats().
@@ -146,16 +146,16 @@ struct ServerStatus {
 };
 
 // nanoctrl's HTTP API as blocking calls. Keeps one connection open between calls. If the server has
-// closed that connection, sends the request again on a new connection; requests are idempotent.
-// Requests about tokens are not, so each uses a new connection and is sent once. Thread: any,
-// several calls at once; never a loop's thread.
+// closed that connection, the client sends the request again on a new connection, which is safe
+// because requests are idempotent. Requests that make or revoke a token are not idempotent: the
+// client sends each once, on a new connection. Thread: any, several calls at once; never a loop's
+// thread.
 //
 // Errors of every call, in addition to those documented at the call:
 // - kUnavailable: no connection, or nanoctrl is shutting down (maybe_executed() tells whether the
 //   request may have arrived);
 // - kDeadlineExceeded: connected, but no reply in time;
-// - kUnauthenticated: the server's certificate is not trusted, or the server refuses the
-//   token;
+// - kUnauthenticated: the server's certificate is not trusted, or the server refuses the token;
 // - kResourceExhausted: a limit of the server is reached; the text names the limit;
 // - kCancelled: stop() was called;
 // - kInvalidArgument: an argument is invalid; the text names the field;

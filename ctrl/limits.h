@@ -97,8 +97,8 @@ inline constexpr int kHeartbeatsPerTtl = 3;
 // a thread.
 inline constexpr std::size_t kThreads = 16;
 inline constexpr std::size_t kProbes = 8;
-// Fewest and most threads for lists and backups. In between, one thread per processor: such a
-// request uses one processor fully.
+// Fewest and most threads for lists and backups. Within these bounds there is one thread per
+// processor, because a list or a backup uses one processor fully.
 inline constexpr std::size_t kScanThreadsMin = 2;
 inline constexpr std::size_t kScanThreadsMax = 8;
 inline constexpr int kListenBacklog = 4096;
@@ -137,8 +137,8 @@ inline constexpr std::size_t kJsonDepth = 8;
 
 inline constexpr std::size_t kTokenBytes = 4096;
 
-// How long the server keeps the copy of the registry for a backup, after the last request for a
-// page.
+// Time for which the server keeps the copy of the registry for a backup, after the last request for
+// a page.
 inline constexpr Nanos kBackupIdle = std::chrono::seconds(30);
 
 // Most bytes of a reply that the client accepts. The largest usual reply is one page of a list plus

@@ -148,7 +148,7 @@ class Server::Impl {
 
   ServerOptions options_;
   Audit changes_{Audit::kChanges};
-  // declared before api_, whose events use front_; stop() ends the threads of front_
+  // ^declared before api_, whose events use front_; the threads of front_ end in stop()
   std::unique_ptr<Front> front_;
   const Clock& clock_;
   std::unique_ptr<Api> api_;

@@ -15,7 +15,7 @@
 // The types of the registry that clients and the server share.
 namespace slime::ctrl {
 
-// What other peers may do with a memory region. The values equal those of the transport's Rights.
+// The rights of other peers on a memory region. The values equal those of the transport's Rights.
 enum class RegionRights : std::uint8_t { kLocal = 0, kRead = 1, kWrite = 2, kReadWrite = 3 };
 
 // A memory region as the registry lists it: name, size and rights. The region's keys are not stored
@@ -46,8 +46,8 @@ struct ServiceInfo {
   bool operator==(const ServiceInfo&) const = default;
 };
 
-// What an agent registers: a complete description of itself. Registering again replaces the whole
-// earlier record, with its services and regions.
+// An agent's complete description of itself. Registering again replaces the whole earlier record,
+// with its services and regions.
 struct Registration {
   std::string name;  // unique in its scope
   std::string scope = "default";
@@ -149,8 +149,8 @@ enum class EventKind : std::uint8_t {
   kLinks = 4,
 };
 
-// What the bearer of a token may do in the token's scope. A role also includes all roles above it
-// in this list.
+// The rights of a token's bearer in the token's scope. A role also includes all roles above it in
+// this list.
 enum class Role : std::uint8_t {
   kRead = 0,   // read lists and records
   kJoin = 1,   // register a peer

@@ -91,7 +91,7 @@ ApiReply Api::respond(const ApiRequest& request, const Target& target, const Mat
                        str("the body has more than ", limits::kBodyBytes, " bytes"),
                        "publish in several requests");
   if (context_->stopped()) return reply_error(Status(Code::kUnavailable, "nanoctrl is shutting down"));
-  // Identifies the sender before it looks at the body.
+  // Identifies the sender before the body is parsed.
   Access& access = context_->access();
   Result<Principal> principal = match.open ? Principal{} : access.identify(request);
   std::string token_id = principal ? principal->token_id : std::string();

@@ -28,7 +28,7 @@ struct Principal {
 };
 
 struct NewToken {
-  std::string text;  // what the bearer sends
+  std::string text;  // text that the bearer sends
   TokenRecord record;
 };
 NewToken make_token(Role role, std::string scope, std::string note, std::uint64_t now_unix_s,

@@ -60,7 +60,8 @@ Result<ScopeKeys> KeyMaker::keys_for(const Principal& principal, const std::stri
   if (!keys || !none) return keys;
   const Status made = context_.engine().submit(new_key(scope, 0, false)).status;
   if (!made.ok() && made.code() != Code::kAborted)
-    // kAborted is not an error here: another nanoctrl has just made the scope's first key.
+    // ^Returns every error except kAborted, which means that another nanoctrl has just made the
+    // first key.
     return made;
   keys = look();
   // A reply without keys would tell the member that no token is needed, so return an error.
@@ -104,7 +105,8 @@ std::vector<RotateKeysCommand> KeyMaker::due_rotations(const Registry& registry,
     // Keys made before this time may be known to the bearer of a token that has expired since.
     const std::uint64_t end = std::max(end_of(scope), end_of_any);
     // A key may have been made by a nanoctrl whose clock is ahead of ours, so its age is unknown.
-    // Such a key counts as due, and as known to the bearer of an expired token.
+    // If the key stays the newest for a period by our clock, it counts as due, and as known to the
+    // bearer of an expired token.
     const auto of_the_future = [&](const ScopeKey& key) { return key.made_unix_s > now + period_s; };
     const bool ahead = of_the_future(keys.back());
     const bool settled =

@@ -48,8 +48,8 @@ LinkInfo& note(Links& links, const std::string& from, const std::string& to) {
   return link;
 }
 
-// Builds one page of links, ordered by their first peer. Merges the wanted links with the links
-// that agents report.
+// Builds one page of links, ordered by LinkInfo::from. Merges the wanted links with the links that
+// agents report.
 class LinkList {
  public:
   LinkList(Context& context, std::string scope, std::string after, std::uint64_t limit)

@@ -37,8 +37,8 @@ struct ApiOptions {
   // Called under the engine's lock when the registry's change logs were reset; may be empty. Must
   // wake all watches.
   std::function<void()> on_reset = {};
-  // Each returns a number that the HTTP front counts, for metrics and the status. Must not block;
-  // may be empty. Here: open connections.
+  // `connections`, `refused` and `parked` return counts of the HTTP front, for metrics and the
+  // status. They must not block, and may be empty. `connections`: the number of open connections.
   std::function<std::size_t()> connections = {};
   std::function<std::size_t()> refused = {};  // requests and connections refused before a route
   std::function<std::size_t()> parked = {};   // watches that wait now

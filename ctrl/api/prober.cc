@@ -62,7 +62,7 @@ ProbeResult probe_instance(const std::string& address, const InstanceId& instanc
   ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return error == ECONNREFUSED ? ProbeResult::kGone : ProbeResult::kSilent;
 
-  // Not sent in parts: the request is small enough for any socket buffer.
+  // The request fits into any socket buffer, so send() never sends only a part of it.
   const ProbeRequest request{kProbeMagic, instance.bytes};
   if (::send(fd.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return ProbeResult::kSilent;
   ProbeReply reply;

@@ -43,7 +43,8 @@ class Query {
   // the sender's token id.
   [[nodiscard]] Proof proof(const Secret& session) const;
   // Like proof(), but an administrator's request without a session gets a proof that is always
-  // accepted. If the server requires no token, this holds only with `without_tokens`.
+  // accepted. On a server that requires no tokens, every request without a session gets this proof,
+  // but only with `without_tokens`.
   [[nodiscard]] Proof proof_or_admin(const Secret& session, bool without_tokens) const;
 
   // Returns the parameter's value; empty when absent. Keeps a reference to `key`, which must be a

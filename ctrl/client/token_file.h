@@ -12,8 +12,8 @@ namespace slime::ctrl {
 Result<std::string> read_token_file(const std::string& path);
 
 // Returns the token for requests to nanoctrl: from the file `path` if not empty, else from the file
-// named by $SLIME_CTRL_TOKEN_FILE, else from $SLIME_CTRL_TOKEN, else an empty text. No argument of
-// a command has the token itself, because other users can see arguments.
+// named by $SLIME_CTRL_TOKEN_FILE, else from $SLIME_CTRL_TOKEN, else an empty text. The token is
+// never a command-line argument, because other users can see arguments.
 Result<std::string> find_token(const std::string& path = {});
 
 // Returns the options of a client for the nanoctrl at `url`. If `token` is empty, uses

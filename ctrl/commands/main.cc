@@ -113,7 +113,8 @@ Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {
   return Server::bind(std::move(options));
 }
 
-// The running server, for the signal handlers; null while no server runs.
+// Guards the state of the signal handlers: the running server and its flags, null while no server
+// runs.
 Mutex g_mutex;
 Server* g_server SLIME_GUARDED_BY(g_mutex) = nullptr;
 const Flags* g_flags SLIME_GUARDED_BY(g_mutex) = nullptr;  // of g_server
@@ -287,7 +288,8 @@ int run_status(const Flags& flags) {
   if (!client) return fail(flags, client.error());
   const Result<ServerStatus> status = (*client)->server_status();
   if (!status && status.error().code() == Code::kUnauthenticated) {
-    // kUnauthenticated means that the server runs: it refused the token, or its certificate is not
+    // kUnauthenticated means that the server runs, and has refused the token or has a certificate
+    // that is not trusted. health() needs no token, so its success shows that the certificate is
     // trusted.
     const bool trusted = (*client)->health().ok();
     return say(flags, daemon::kExitOk,

@@ -7,9 +7,9 @@
 
 namespace slime::ctrl {
 
-// `nanoctrl token new|create|list|revoke`. create, list and revoke send requests to a running
+// `nanoctrl token new|create|list|revoke`. `create`, `list` and `revoke` send requests to a running
 // nanoctrl; `create --store` instead writes the first token to a store that no nanoctrl has open.
-// new only prints a new administrator's token, and stores nothing.
+// `new` only prints a new administrator's token, and stores nothing.
 class TokenCommands {
  public:
   // Adds the commands to `program`. This object must live until the program's run() has returned.

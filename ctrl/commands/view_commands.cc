@@ -259,8 +259,8 @@ int ViewCommands::watch(Client& client) {
 
 namespace {
 
-// Returns how much of its quota a scope uses, such as "40 %": the larger of the parts of its bytes
-// and of its peers. "-" if the quota is unknown.
+// Returns how much of its quota a scope uses, such as "40 %": its share of bytes or its share of
+// peers, the larger of the two. "-" if the quota is unknown.
 std::string of_quota(const ScopeInfo& scope) {
   if (scope.record_bytes_max == 0 || scope.peers_max == 0) return "-";
   const double used =

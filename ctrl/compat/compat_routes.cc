@@ -46,8 +46,8 @@ Status permit(const Call& call, Role needed, const std::string& scope) {
 // Returns a proof by token, because clients of NanoCtrl have no sessions: a request may change a
 // record that was registered with the same token.
 Proof token_proof(const Call& call) { return {Proof::Kind::kToken, {{}, call.query.principal().token_id}}; }
-// Like token_proof(), but an administrator's proof is always accepted. If the server requires no
-// token, every client counts as an administrator, and this holds only with `without_tokens`.
+// Like token_proof(), but an administrator gets a proof that is always accepted. On a server that
+// requires no tokens, every client gets this proof, but only with `without_tokens`.
 Proof token_proof_or_admin(const Call& call, bool without_tokens) {
   const Principal& principal = call.query.principal();
   const bool admin = principal.role == Role::kAdmin && (without_tokens || !principal.token_id.empty());

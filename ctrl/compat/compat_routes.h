@@ -47,8 +47,8 @@ class CompatRoutes {
   // record.
   template <class Change>
   ApiReply update(const Call& call, const compat::EntityRef& of, const Change& change);
-  // Answers a list with all matching entities in one reply, up to kCompatListBytes. `type`: the
-  // only type to list; empty: as the request says.
+  // Answers a list with all matching entities in one reply, or with 413 if they exceed
+  // kCompatListBytes. `type`: the only type to list; empty: the request names the type.
   template <class EncodeOne, class EncodeAll>
   ApiReply list(const Call& call, const EncodeOne& encode_one, const EncodeAll& encode_all,
                 std::string_view type);

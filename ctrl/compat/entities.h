@@ -48,9 +48,9 @@ struct Entity {
 InstanceId new_instance();
 bool registered_here(const InstanceId& instance);
 
-// to_registration() converts an entity to a peer's record; fields without a member go into the
-// metadata. kInvalidArgument when a field is invalid; kResourceExhausted when the metadata would be
-// too large.
+// to_registration() converts an entity to a peer's record. Fields that have no member in a record
+// go into its metadata. kInvalidArgument when a field is invalid; kResourceExhausted when the
+// metadata would be too large.
 Result<Registration> to_registration(const Entity& entity, const InstanceId& instance);
 Entity to_entity(const PeerInfo& peer);
 

@@ -21,8 +21,8 @@ class FairQueue {
   void push(std::unique_ptr<FrontJob> job);
   // Removes and returns the next request that may run; null if no request may run now.
   std::unique_ptr<FrontJob> pop();
-  // Reports that a request of the tenant, returned by pop() earlier, has ended. Another request of
-  // the tenant may run then.
+  // Reports that a request of the tenant, returned by pop() earlier, has ended, so that another
+  // request of the tenant may run.
   void done(const std::string& tenant);
   [[nodiscard]] bool ready() const { return !turns_.empty(); }
   [[nodiscard]] bool empty() const { return waiting_ == 0; }

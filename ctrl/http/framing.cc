@@ -113,7 +113,7 @@ Framing::State Framing::take_line(std::string_view line, std::size_t begin) {
   const std::size_t next = begin + line.size() + 2;
   if (at_ == At::kHeaders) return line.empty() ? end_header(next) : take_header(line, begin);
   if (!line.empty()) return take_request_line(line, begin);
-  // Skips an empty line before the request: some clients send one after a body.
+  // Skips an empty line before the request: some clients send an empty line after a body.
   request_begin_ = next;
   return request_begin_ > 4 ? refuse(400, "the request begins with empty lines") : state_;
 }

@@ -46,7 +46,8 @@ bool FrontLoop::accept_one() {
 void FrontLoop::admit(UniqueFd fd, std::string client) {
   bool extra = false;
   if (connections_.size() - extras_ >= limits_.connections && !evict_idle()) {
-    // Closes the connection without a reply: over TLS, a reply would need a handshake first.
+    // Closes the connection without a reply if kExtras connections wait for a refusal already. Also
+    // over TLS, where a reply would need a handshake first.
     if (tls_ != nullptr || extras_ >= kExtras) {
       ++gauges_.refused;
       return;

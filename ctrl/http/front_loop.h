@@ -45,7 +45,8 @@ class FrontLoop {
     kHandshaking,  // TLS
     kIdle,         // between requests
     kReading,      // a part of a request has arrived
-    // a thread handles the request; even if the client leaves, the connection stays until then
+    // a thread handles the request; the connection stays until the thread is done, even if the
+    // client leaves
     kWorking,
     kParked,
     kWriting,
@@ -58,7 +59,8 @@ class FrontLoop {
     const std::uint64_t id;
     FrontSocket socket;
     std::string client;
-    // key of FairQueue: the id of the token of an earlier request, or the client's address
+    // ^key of FairQueue: the id of the authenticated token; before a request was authenticated, the
+    // client's address
     std::string tenant;
     State state = State::kIdle;
     Framing framing;
@@ -76,7 +78,7 @@ class FrontLoop {
     TimePoint deadline = kNever;
     std::list<std::uint64_t>::iterator idle_at;
     std::list<std::uint64_t>::iterator queued_at;  // in queue_; end() if absent
-    // Whether epoll has reported the socket as readable, and no read has emptied it since.
+    // True: epoll has reported the socket as readable, and no read has emptied it since.
     bool readable = false;
     bool writable = true;
     bool gone = false;  // the client sends nothing more
@@ -87,9 +89,9 @@ class FrontLoop {
     // accepted beyond the limit of connections: gets only a refusal
     bool extra = false;
   };
-  // The work of one connection before others get their turn. A connection with more to do continues
-  // in a queued turn. Only a few queued turns run between two calls of epoll_wait(), so that a
-  // heartbeat waits for those few, and not for a hundred replies of a megabyte.
+  // How much one connection has done before the others get their turn. A connection with more to do
+  // continues in a queued turn. Only a few queued turns run between two calls of epoll_wait(), so
+  // that a heartbeat waits for a few turns and not for a hundred replies of a megabyte.
   struct Turn {
     std::size_t bytes = 0;
     bool queued = false;  // a queued turn

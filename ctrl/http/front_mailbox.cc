@@ -76,8 +76,8 @@ void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
     const MutexLock lock(mutex_);
     jobs_.push(std::move(job));
     if (!jobs_.ready())
-      // No thread may begin this job yet: its tenant has enough running jobs, whose ends make it
-      // ready.
+      // No thread may begin this job yet, because its tenant has enough running jobs. When a
+      // running job ends, done() makes this job ready.
       return;
   }
   work_.notify_one();
@@ -111,7 +111,7 @@ void FrontThreads::run() {
     mailbox_.done(std::move(job));
     lock.lock();
     jobs_.done(tenant);
-    // Wakes the waiting threads to end, since the queue may be empty now.
+    // Wakes the waiting threads, which end if the queue is empty now.
     if (stopped_) work_.notify_all();
   }
 }

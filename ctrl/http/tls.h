@@ -33,7 +33,7 @@ struct TlsFiles {
   [[nodiscard]] Status validate() const;
 };
 
-// Makes connections of a server that speaks TLS 1.2 or newer. Thread: any.
+// The OpenSSL context of a server (its certificate and key) for TLS 1.2 or newer. Thread: any.
 class TlsServer {
  public:
   // kInvalidArgument with the file and the problem.

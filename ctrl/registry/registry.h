@@ -21,9 +21,8 @@ namespace slime::ctrl {
 
 struct RegistryOptions {
   Nanos ttl = limits::kTtlDefault;
-  // A number below every incarnation and revision that the registry gives out. Use a larger number
-  // for each start (microseconds since 1970), so that incarnations and revisions grow even if the
-  // earlier state was lost.
+  // Incarnations and revisions of a new registry count up from this number. Use a larger number for
+  // each start (microseconds since 1970), so that both grow even if the earlier state was lost.
   std::uint64_t epoch = 1;
   std::size_t scopes_max = limits::kScopes;
   std::size_t peers_per_scope_max = limits::kPeersPerScope;
@@ -44,8 +43,8 @@ struct Proof {
     // token
     kToken = 2,
   };
-  // There is no default constructor: a route that forgot the proof would be trusted, or always
-  // refused.
+  // There is no default constructor. With a default, a command whose route forgot the proof would
+  // be trusted, or always refused.
   Proof(Kind proof_kind, Owner sender) : kind(proof_kind), owner(std::move(sender)) {}
   static Proof trusted() { return {Kind::kTrusted, {}}; }
 
@@ -135,9 +134,9 @@ struct RotateKeysCommand {
 };
 struct TickCommand {};  // only expires leases
 // Applied when the server has restarted with its stored state. Gives every lease a full TTL,
-// because agents could not send heartbeats meanwhile. Raises the numbers of revisions and
-// incarnations to at least `epoch`, because numbers that were given out may not have been stored.
-// Clears the change logs, so that watchers list the peers again.
+// because agents could not send heartbeats meanwhile. Raises revisions and incarnations to at least
+// `epoch`, because some that were given out may not have been stored. Clears the change logs, so
+// that watchers list the peers again.
 struct RestartCommand {
   std::uint64_t epoch = 0;
 };
@@ -176,8 +175,8 @@ struct RecordKey {
   auto operator<=>(const RecordKey&) const = default;
 };
 
-// A peer at the moment of a query. An update replaces the record and does not change it, so a
-// PeerView can be read without the registry's lock.
+// A peer at the moment of a query. The record never changes, because an update makes a new record;
+// so a PeerView can be read without the registry's lock.
 struct PeerView {
   std::shared_ptr<const PeerInfo> info;  // its own expires_in is not set
   Nanos expires_in{};

@@ -32,8 +32,8 @@ std::string join_records(const std::vector<Record>& records) {
   return out;
 }
 
-// Parses the text of a backup as a stream. Decodes each record into `state` as soon as it is
-// parsed, and passes it to `seen`.
+// Parses the text of a backup as a stream. Passes each parsed record to `seen`, then decodes it
+// into `state`.
 class BackupReader final : public nlohmann::json_sax<Json> {
  public:
   BackupReader(RegistryState& state, const std::function<void(const Record&)>& seen)

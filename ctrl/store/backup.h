@@ -32,16 +32,16 @@ Result<RegistryState> decode_backup(std::istream& in, const std::function<void(c
 // fits into one page, the reply is a complete backup.
 struct BackupPage {
   std::vector<Record> records;
-  std::optional<std::string> next;  // where the next page begins
+  std::optional<std::string> next;  // cursor of the next page; empty: last page
 };
 std::string encode_backup_page(const std::vector<Record>& records, const std::optional<std::string>& next);
 // Errors as of decode_backup().
 Result<BackupPage> decode_backup_page(std::string_view text);
 
 // Writes the state to `store` ("sqlite:PATH" or "redis://..."), which must be empty or missing, and
-// must not be open in a nanoctrl. Gives every lease a full TTL, leaves out the keys, and raises the
-// numbers of revisions and incarnations to at least `options.epoch`, the time of the restore.
-// kAlreadyExists when the store has a registry.
+// must not be open in a nanoctrl. Gives every lease a full TTL, leaves out the keys, and raises
+// revisions and incarnations to at least `options.epoch`, the time of the restore. kAlreadyExists
+// when the store has a registry.
 Status restore_backup(const std::string& store, RegistryOptions options, RegistryState state,
                       const Clock& clock);
 

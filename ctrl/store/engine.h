@@ -54,8 +54,8 @@ class Engine {
   // Returns OK, or the reason why the engine refuses changes now. Does not ask the store.
   [[nodiscard]] virtual Status writable() const { return {}; }
   // Returns OK, or the reason why a change could not be stored now. Asks the store, for at most
-  // kReadyWait, unless the last answer is younger than kReadyFor (kReadyRetry after a failure).
-  // Does not wait for a command to be submitted.
+  // kReadyWait, unless the last answer is younger than kReadyFor (kReadyRetry after a failure). The
+  // answer does not depend on commands from clients.
   [[nodiscard]] virtual Status ready() { return writable(); }
 
   // Call before any other function.

@@ -31,8 +31,8 @@ struct Value {
 
 using Arguments = std::vector<std::string_view>;
 
-// A connection to Redis. Use one Interrupt for each connection. Thread: one at a time, with SIGPIPE
-// blocked.
+// A connection to Redis. An Interrupt serves only one connection at a time. Thread: one at a time,
+// with SIGPIPE blocked.
 class Connection {
  public:
   // Connects, authenticates and selects the database. `timeout` limits each wait for Redis, also in

@@ -261,7 +261,8 @@ void RedisEngine::wait_for_work() {
 }
 
 TimePoint RedisEngine::work_due() const {
-  // Appends at once during a failure: a successful append shows that Redis works again.
+  // Work is due at once if commands are queued or ready() asks for a tick. Also during a failure:
+  // an entry that can be appended shows that Redis works again.
   if (!commands_.empty() || !failure_.ok() || tick_asked_) return TimePoint{};
   const Nanos ttl = registry_.options().ttl;
   TimePoint due = renewals_.empty() ? kNever : renewals_since_ + gather_time(ttl);

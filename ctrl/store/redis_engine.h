@@ -30,8 +30,8 @@ namespace slime::ctrl {
 class RedisEngine final : public Engine {
  public:
   // Connects to Redis and loads the log. Errors: kUnavailable, kUnauthenticated, kPermissionDenied;
-  // kInvalidArgument when the log has other rules, such as another TTL (in milliseconds);
-  // kUnimplemented or kCorrupt when the log cannot be read.
+  // kInvalidArgument when the log has other rules, such as another TTL after rounding to
+  // milliseconds; kUnimplemented or kCorrupt when the log cannot be read.
   static Result<std::unique_ptr<Engine>> open(const std::string& url, RegistryOptions options,
                                               const Clock& clock, SnapshotPolicy policy = {});
   // ends the threads; takes at most seconds, even if Redis does not answer

@@ -38,8 +38,8 @@ redis.call('PERSIST', KEYS[1])
 return 1)";
 
 // Script that replaces the snapshot with the staged one. KEYS: snapshot, log, staged snapshot.
-// ARGV: "entries" of the snapshot to replace. Removes the entries up to the old snapshot. Keeps
-// those between the two, because engines that started from the old snapshot may still read them.
+// ARGV: "entries" of the snapshot to replace. Removes the entries up to the old snapshot. Keeps the
+// entries between the two snapshots: engines that started from the old one may still read them.
 constexpr std::string_view kAdvance = R"(
 local old = redis.call('HMGET', KEYS[1], 'lineage', 'entries', 'id', 'removed')
 local new = redis.call('HMGET', KEYS[3], 'lineage', 'entries')

@@ -16,8 +16,8 @@ struct Address {
   std::uint32_t database = 0;
   std::string prefix = "slime";  // of all keys' names
   bool tls = false;
-  // Paths of PEM files for TLS. CA certificates; empty: the system's. The client's certificate and
-  // key below may be empty.
+  // Path of a PEM file with CA certificates, for TLS; empty: the system's CAs. The paths of the
+  // client's certificate and key below may be empty too.
   std::string ca_file;
   std::string certificate_file;
   std::string key_file;

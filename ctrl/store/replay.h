@@ -10,8 +10,8 @@ namespace slime::ctrl {
 // Returns how long after the last entry an engine appends a tick, if the registry has peers. Each
 // engine waits a random part longer, so that usually one engine ticks for all.
 Nanos tick_interval(Nanos ttl);
-// Returns the time between two entries beyond which all engines assume that none could append in
-// between. Every lease then begins anew.
+// Returns the time between two entries beyond which all engines assume that no engine could append
+// in between. Every lease then begins anew.
 Nanos idle_limit(Nanos ttl);
 
 // The position of a registry in a log of commands. Uses only the times of the entries, so that all

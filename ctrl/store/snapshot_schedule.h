@@ -9,9 +9,9 @@
 
 namespace slime::ctrl {
 
-// When to write the next snapshot: after `entries` entries, after `bytes` bytes of entries, or
-// `interval` after the last snapshot if the registry has changed. Each engine adds a random delay
-// of up to half of these values, so that usually one engine writes for all.
+// The next snapshot is due after `entries` entries, after `bytes` bytes of entries, or `interval`
+// after the last snapshot if the registry has changed. Each engine adds a random part of up to half
+// to these values, so that usually one engine writes for all.
 struct SnapshotPolicy {
   std::uint64_t entries = 20'000;
   std::uint64_t bytes = std::uint64_t{32} << 20;

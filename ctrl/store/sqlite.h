@@ -21,7 +21,7 @@ class Statement {
 
   // Sets a parameter. Parameters are numbered from 1, columns from 0, as in SQLite.
   void bind(int parameter, std::string_view text);
-  // Moves to the next row; returns false if there is none. After false or an error, the statement
+  // Moves to the next row; returns false after the last row. After false or an error, the statement
   // can be used again with new parameters.
   Result<bool> step();
   [[nodiscard]] std::string text(int column) const;

@@ -26,8 +26,8 @@ constexpr std::int64_t kSchemaVersionRows = 3;
 // Peers in one transaction.
 constexpr std::size_t kPeersPerTransaction = 256;
 // Bounds of the time that submit() waits until its change is in the file; then it reports the
-// change as maybe executed. Well below a TTL, because all threads may wait here and heartbeats
-// behind them; long enough for a slow disk.
+// change as maybe executed. Well below a TTL, because all threads that serve requests may wait for
+// the file while heartbeats are queued. Long enough for a slow disk.
 constexpr Nanos kWriteTimeMin = std::chrono::seconds(2);
 constexpr Nanos kWriteTimeMax = std::chrono::seconds(8);
 constexpr Nanos kRetry = std::chrono::milliseconds(500);

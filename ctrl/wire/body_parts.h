@@ -285,7 +285,8 @@ Json owner_json(const Entry& entry, Json body) {
   return body;
 }
 
-// Parses a body as JSON, and reads its fields with `read(Fields&)`. Returns the first problem.
+// Parses a body as JSON, and reads its fields with `read(Fields&)`. Returns what `read` returns, or
+// the first problem.
 template <class T, class Read>
 Result<T> decode(std::string_view body, Mode mode, Read read) {
   const Code code = mode == Mode::kStrict ? Code::kInvalidArgument : Code::kCorrupt;

@@ -49,9 +49,9 @@ Result<Heartbeats> decode_heartbeats_reply(std::string_view body);
 std::string encode(const std::vector<ScopeInfo>& scopes);
 Result<std::vector<ScopeInfo>> decode_scopes(std::string_view body);
 
-// A change of a peer's regions. If decode_regions() has `replace`, the body has the field "regions"
-// with the new list, read into `publish`; else the fields "publish" and "unpublish".
-// ServicesRequest is like this for services.
+// A change of a peer's regions. In a request with PUT (`replace`), the body has the field
+// "regions", which is read into `publish`. In a request with POST, the body has "publish" and
+// "unpublish". ServicesRequest is the counterpart for services.
 struct RegionsRequest {
   std::uint64_t incarnation = 0;
   std::vector<RegionInfo> publish;
