@@ -24,7 +24,8 @@ std::string_view method_of(std::string_view method) {
 }
 
 // Returns whether the Content-Type of a body is JSON. Other types are refused: a browser sends them
-// to other origins without a preflight request, so any web page could register peers here.
+// to other origins without a preflight request, so any web page could register peers at this
+// nanoctrl.
 bool json_type(std::string_view type) {
   constexpr std::string_view kJson = "application/json";
   return type.starts_with(kJson) &&

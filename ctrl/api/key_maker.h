@@ -28,8 +28,8 @@ class KeyMaker {
   // the id `have`. Makes the scope's first key if there is none. kUnauthenticated: the principal's
   // token was revoked or expired.
   Result<ScopeKeys> keys_for(const Principal& principal, const std::string& scope, std::uint64_t have);
-  // Adds a key to each scope whose newest key is old enough to be followed. Does nothing if it was
-  // called before in the same second.
+  // Adds a key to each scope whose newest key is due for rotation, or may be known to the bearer of
+  // an expired token. Does nothing if it was called before in the same second.
   void rotate();
 
  private:

@@ -84,8 +84,8 @@ Status server_error(const std::string& url, int http_status, const std::string& 
   return {error->code, error->hint.empty() ? error->message : str(error->message, "; ", error->hint)};
 }
 
-// Blocks SIGPIPE in this thread during its lifetime. A write to a broken connection then fails;
-// otherwise it would end the process, as neither the HTTP library nor OpenSSL blocks the signal.
+// Blocks SIGPIPE in this thread during its lifetime. Otherwise a write of the HTTP library
+// or of OpenSSL to a broken connection would end the process instead of failing.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {

@@ -7,8 +7,8 @@
 
 namespace slime::ctrl {
 
-// Reads a token from a file that consists of one line. kPermissionDenied if the file's mode lets
-// all users read it.
+// Reads a token from a file that consists of one line. kPermissionDenied if the file's mode
+// lets all users of this machine use it.
 Result<std::string> read_token_file(const std::string& path);
 
 // Returns the token for requests to nanoctrl: from the file `path` if not empty, else from the file

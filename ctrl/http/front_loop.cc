@@ -310,7 +310,7 @@ bool FrontLoop::read_more(Connection& c) {
 }
 
 bool FrontLoop::write_reply(Connection& c) {
-  // A reply longer than one turn is sent in queued turns only, from its first byte on.
+  // A reply of more than kTurnBytes is sent in queued turns only, from its first byte on.
   const bool first = !turn_.queued && c.output.size() > kTurnBytes;
   while (c.writable && c.written < c.output.size()) {
     if (over(first || turn_.bytes >= kTurnBytes)) break;

@@ -291,7 +291,8 @@ class Registry {
   // By id.
   [[nodiscard]] const std::map<std::string, TokenRecord, std::less<>>& tokens() const { return tokens_; }
 
-  // state() returns the whole state; counters() only its epoch, incarnation and revisions.
+  // state() returns the whole state; counters() only the epoch, the last incarnation and
+  // the first revision of new scopes.
   [[nodiscard]] RegistryState state() const;
   [[nodiscard]] RegistryState counters() const;
 

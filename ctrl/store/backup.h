@@ -28,8 +28,8 @@ std::string encode_backup(const std::vector<Record>& records);
 // malformed, or the counters are missing.
 Result<RegistryState> decode_backup(std::istream& in, const std::function<void(const Record&)>& seen = {});
 
-// The reply of GET /v1/backup: the records of one page. If the whole backup
-// fits into one page, the reply is a complete backup.
+// The reply of GET /v1/backup: the records of one page. If the whole backup fits into one page, the
+// reply is a complete backup.
 struct BackupPage {
   std::vector<Record> records;
   std::optional<std::string> next;  // cursor of the next page; empty: last page

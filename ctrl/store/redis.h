@@ -15,9 +15,10 @@
 struct redisReader;
 struct redisReply;
 
-// A Redis client. hiredis encodes and parses the protocol; class Socket transports it, because
-// hiredis in current distributions has no TLS. An error reply becomes a Status: kUnauthenticated or
-// kPermissionDenied if rights are missing, else kUnavailable with the server's text.
+// A Redis client. hiredis encodes and parses the protocol. Class Socket sends and receives the
+// bytes, because hiredis in current distributions has no TLS. An error reply becomes a Status:
+// kUnauthenticated or kPermissionDenied if rights are missing, else kUnavailable with the server's
+// text.
 namespace slime::ctrl::redis {
 
 struct Value {

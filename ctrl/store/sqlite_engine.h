@@ -14,8 +14,8 @@
 namespace slime::ctrl {
 
 // Stores the registry in one SQLite file, a row per record. A command takes effect in memory at
-// once; submit() then waits until its change is in the file. A writer thread writes all changes
-// since its last transaction in one transaction. Only one process can open the file.
+// once; submit() then waits until its change is in the file. A writer thread writes the changed
+// records in batches, one transaction each. Only one process can open the file.
 //
 // After a failed write, such as on a full disk, waiting submit() calls fail. Commands are refused
 // until a retry, every half second, has succeeded; heartbeats and queries continue.
