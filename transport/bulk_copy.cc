@@ -21,12 +21,12 @@ constexpr int kCaches = 8;  // most caches of one core that the kernel reports
 #if defined(__x86_64__)
 
 constexpr std::size_t kLine = 64;
-// How far ahead of a copy its lines are prefetched, in lines. The processor's own prefetch stops at
-// the end of each page, and does not know where a block begins.
+// Distance of the prefetch ahead of the copy, in cache lines. The hardware prefetcher stops at the
+// end of each page, and does not know where the next block begins.
 constexpr std::size_t kAhead = 96;
 static_assert((kAhead + 2) * kLine <= limits::kColdCopyBytes);
 
-// True while stores of this thread that bypass the caches may not be visible yet.
+// True while this thread's stores that bypass the caches may not be visible to other threads yet.
 thread_local bool on_its_way = false;
 
 // Prefetches into the first cache alone, because the lines are used once.
@@ -37,8 +37,8 @@ bool has_avx2() {
   return has;
 }
 
-// Copies whole lines; `to` is at the beginning of a line. Prefetches lines from `ask` on, which
-// need not exist.
+// Copies `bytes` bytes in whole cache lines, with stores that bypass the caches; `to` is aligned to
+// a line. Prefetches as many lines from `ask` on; memory at `ask` need not exist.
 __attribute__((target("avx2"))) void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes,
                                                   const std::byte* ask) {
   for (; bytes > 0; to += kLine, from += kLine, ask += kLine, bytes -= kLine) {
@@ -50,9 +50,10 @@ __attribute__((target("avx2"))) void stream_lines(std::byte* to, const std::byte
   }
 }
 
-// Measured between pools of 512 MiB, blocks at random places, against memcpy() of glibc 2.36 on a
-// Zen 5: 16 KiB 1.31, 64 KiB 1.21, 1 MiB 1.29. Without asking for the next block's lines 1.17 and
-// 1.15; several pages side by side were slower from 64 KiB on.
+// Copies a block with stores that bypass the caches, and prefetches the first lines of `next`.
+// Throughput relative to memcpy() of glibc 2.36, measured on a Zen 5 between pools of 512 MiB with
+// blocks at random places: 1.31 for 16 KiB, 1.21 for 64 KiB, 1.29 for 1 MiB. Without the prefetch
+// of `next` it was 1.15 to 1.17. Copying several pages side by side was slower from 64 KiB on.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, const std::byte* next) {
   static thread_local const std::byte* asked = nullptr;
   if (asked != from) {
@@ -74,9 +75,9 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes, c
 
 #endif
 
-// At about the size of the second cache, the C library changes from the processor's own way of
-// copying to one that is slower while the last cache holds the bytes: 31 instead of 43 GB/s on a
-// Zen 5.
+// Bytes of each memcpy() call in copy_hot(). From about the size of the second-level cache on,
+// memcpy() changes to a method that is slower while the last-level cache holds the bytes: 31
+// instead of 43 GB/s on a Zen 5.
 constexpr std::size_t kHotPiece = 256 * 1024;
 
 void copy_hot(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -85,14 +86,15 @@ void copy_hot(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// The share of the last cache that a thread may count on: others use the rest, above all the
-// process that reads the copied bytes. Measured on a Zen 5 with 32 MiB, copying one block again and
-// again: 16 MiB, which just fits together with its copy: 20 GB/s through the caches, 26 past them;
-// 8 MiB: 29 to 39, and 27; 10 MiB: equal.
+// A thread may count on kOurParts / kCacheParts of the last-level cache. Other users have the rest,
+// above all the process that reads the copied bytes. Measured on a Zen 5 with 32 MiB of cache,
+// copying one block again and again: a block of 8 MiB is copied at 29 to 39 GB/s through the caches
+// and at 27 GB/s past them; 10 MiB equally fast; 16 MiB at 20 and 26 GB/s.
 constexpr std::size_t kCacheParts = 8;
 constexpr std::size_t kOurParts = 5;
 
-// Mixes twice, so that blocks at regular distances do not meet in few places.
+// Hashes the number of a piece. Multiplies twice, so that pieces at regular distances spread over
+// all places of the table.
 std::uint64_t hash_of(std::uint64_t piece) {
   piece *= 0x9e3779b97f4a7c15U;
   piece ^= piece >> 32;
@@ -118,8 +120,8 @@ void bulk_copy_end() {
 
 std::size_t last_level_cache_bytes() {
   static const std::size_t bytes = [] {
-    // Takes the part that one core reaches: sysconf() may report the sum over all parts of a
-    // socket.
+    // Reads the sizes of the caches of CPU 0, because sysconf() may report the sum over all
+    // last-level caches of a socket.
     std::size_t most = 0;
     for (int index = 0; index < kCaches; ++index) {
       std::ifstream file(str("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
@@ -151,7 +153,7 @@ bool WorkingSet::note(const void* to, const void* from, std::size_t bytes) {
   touch(from, bytes);
   moved_ += bytes;
   if (moved_ >= cache_bytes_) {
-    // Every byte that was moved has been in the cache twice, as source and as target.
+    // distinct_ counts the pieces of sources and of targets: a copy puts both into the cache.
     cold_ = distinct_ << kPieceBits > cache_bytes_ / kCacheParts * kOurParts;
     moved_ = 0;
     distinct_ = 0;

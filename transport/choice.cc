@@ -8,7 +8,8 @@
 namespace slime::transport {
 namespace {
 
-// Returns OK, or why the two sides cannot use this offer.
+// Returns OK if both sides can use `offer`, else the reason why not. `holding`: the provider of the
+// same name on this side; null if this side does not know the provider.
 Status check(std::string_view peer_name, const Offer& offer, std::string_view self_name,
              const Holding* holding) {
   if (holding == nullptr)
@@ -18,8 +19,7 @@ Status check(std::string_view peer_name, const Offer& offer, std::string_view se
                   str("'", self_name, "' has no ", offer.provider, ": ",
                       std::string_view(holding->available.text()).substr(0, limits::kChoiceCauseBytes)));
   const auto check_hints = holding->traits->check_hints;
-  // A side without a hint was told which provider to use; a problem shows when the provider is
-  // tried.
+  // Accepts the offer if a side gave no hint: a problem then shows when the provider is set up.
   if (check_hints == nullptr || offer.hint.empty() || holding->hint.empty()) return {};
   return check_hints(holding->hint, self_name, offer.hint, peer_name);
 }
@@ -35,7 +35,7 @@ std::string names_of(const List& list) {
   return out.empty() ? "nothing" : out;
 }
 
-// Cuts a text, because a peer's list can make it long.
+// Cuts `text` to kChoiceReasonBytes: offers, which the peer sends, can make it long.
 std::string cut(std::string text) {
   if (text.size() > limits::kChoiceReasonBytes) text.resize(limits::kChoiceReasonBytes);
   return text;

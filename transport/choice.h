@@ -20,7 +20,7 @@ struct Offer {
   ByteVector hint;
 };
 
-// A provider that the acceptor knows, with the reason in `available` if it cannot be used.
+// A provider that the acceptor knows. If it cannot be used, `available` is the reason.
 struct Holding {
   std::string provider;
   ByteVector hint;
@@ -28,8 +28,8 @@ struct Holding {
   const ProviderTraits* traits = &kPlainTraits;  // never null
 };
 
-// The chosen offer, the acceptor's holding of the same provider, and the reason: "same host and
-// user", or why earlier offers were passed over.
+// The result of choose(): the indices of the chosen offer and of the acceptor's holding of the same
+// provider, and a reason for people: "same host and user", or why earlier offers were passed over.
 struct Choice {
   std::size_t offer = 0;
   std::size_t holding = 0;

@@ -18,8 +18,8 @@
 namespace slime::transport {
 namespace {
 
-// Looks the name up, connects to one address after the other, and runs the handshake, which makes
-// the endpoint while the peer makes its own. One deadline covers all of this.
+// Looks the name up, connects to one address after the other, and runs the handshake. Both sides
+// make their endpoints during the handshake, at the same time. One deadline covers all of this.
 class ConnectAttempt final : public Connecting, private FdHandler {
  public:
   ConnectAttempt(Loop& loop, std::vector<Outlet> outlets, std::string address, PeerIdentity expected,
@@ -129,8 +129,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     int error = 0;
     socklen_t length = sizeof error;
     if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-    // A connection to a free port of this machine can connect to itself, if the kernel picks that
-    // port for it.
+    // Without a listener, a connection to a port of this machine can connect to itself: the kernel
+    // may pick that same port as the source port.
     if (error == 0 && is_self_connected()) error = ECONNREFUSED;
     if (error != 0) {
       last_ = unreachable(error);
@@ -145,7 +145,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     return ours && theirs && ours->to_address() == theirs->to_address();
   }
 
-  // A connection to an address of this machine comes from that same address.
+  // Returns whether the peer is on this machine. A connection within one machine has the same
+  // address at both ends.
   bool is_own_machine() const {
     const auto ours = SocketAddress::of_socket(socket_.get());
     const auto theirs = SocketAddress::of_peer(socket_.get());
@@ -173,7 +174,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     if (Status started = io_->start(deadline_); !started.ok()) end(std::move(started));
   }
 
-  // Called before the peer has chosen, and again if the peer chooses another offer.
+  // Prepares an endpoint for the chosen offer, or for the likely offer if the peer has not chosen
+  // yet. Called again if the peer then chooses another offer.
   void prepare(Handshake& handshake) {
     const auto choice = handshake.outcome().choice;
     const auto offer = choice ? choice : likely_;
@@ -199,7 +201,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     io_->answered();  // may end, and destroy us
   }
 
-  // A busy listener may have ended the connection to make room, before it read our HELLO.
+  // Connects again after a pause if the peer ended the connection without a reason: a busy listener
+  // may have dropped the connection to make room. Returns false if no retry is made.
   bool try_again() {
     if (!io_->hung_up() || retries_ == limits::kHandshakeRetries) return false;
     const Nanos pause = limits::kHandshakePause * (std::int64_t{1} << retries_++);
@@ -211,7 +214,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
 
   void on_handshake(Status status) {
     if (!status.ok() && try_again()) return;
-    // No provider in common: the reasons why others were not offered belong to the text.
+    // The sides have no provider in common: adds why this side did not offer its other providers.
     if (status.code() == Code::kUnimplemented)
       status = Status(status.code(), str(status.text(), not_offered_before("")));
     if (!status.ok()) return end(std::move(status));
@@ -227,7 +230,8 @@ class ConnectAttempt final : public Connecting, private FdHandler {
                    reason(outcome), io_->handshake().id(), io_->handshake().proofs(), key_set_}});
   }
 
-  // Adds why providers were not offered, which the peer does not know.
+  // Returns the peer's reason for the choice, and why this side did not offer better providers,
+  // which the peer does not know.
   std::string reason(const Handshake::Outcome& outcome) const {
     return str(outcome.reason, not_offered_before(offers_[*outcome.choice].provider));
   }
@@ -258,7 +262,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     call(std::move(status).with_context(who));
   }
 
-  // Called last: the handler may destroy this object.
+  // Calls the handler, which may destroy this object: nothing may use the object afterwards.
   void call(Result<Connected> result) {
     clear();
     ConnectHandler handler = std::move(handler_);

@@ -8,7 +8,8 @@
 
 namespace slime::transport {
 
-// True when [offset, offset + length) lies inside `size` bytes; no sum can overflow.
+// Returns whether [offset, offset + length) lies inside `size` bytes. Computes no sum that can
+// overflow.
 inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
   return offset <= size && length <= size - offset;
 }
@@ -25,9 +26,9 @@ inline bool copy_is_right(const CopyBlock& copy, Rights need, std::uint64_t endp
 Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                     std::string_view peer_name);
 
-// Checks what every endpoint checks of a copy before it posts: both regions are named, the remote
-// one belongs to this connection, the range is inside both, and the rights suffice. The provider
-// checks that the local region is its own.
+// Checks one copy before it is posted, as far as all providers check alike: both regions are named,
+// the remote region belongs to this connection, the range is inside both regions, and the rights
+// suffice. The provider itself checks that the local region belongs to its device.
 inline Status check_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                          std::string_view peer_name) {
   if (copy_is_right(copy, need, endpoint_id)) return {};

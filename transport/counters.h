@@ -15,7 +15,7 @@ struct EndpointCounters {
   std::uint64_t writes = 0;
   std::uint64_t atomics = 0;
   std::uint64_t notifications_received = 0;
-  // of the reads and writes: copied by this side itself, beside the wire
+  // reads and writes whose bytes this side copied itself, without the wire
   std::uint64_t direct_copies = 0;
   std::uint64_t direct_bytes = 0;  // their bytes; counted nowhere else
   // Reads of this side, and writes of the peer, whose bytes the kernel read from the peer's memory
@@ -24,12 +24,15 @@ struct EndpointCounters {
   std::uint64_t fetched_bytes = 0;  // their bytes; counted nowhere else
   std::uint64_t credit_stalls = 0;  // sends refused because there was no credit
   std::uint64_t failed_operations = 0;
-  // Only for providers that post to a device; zero for others.
+  // Work requests posted to the device. This counter and all below are zero for providers without a
+  // device.
   std::uint64_t work_requests = 0;
-  std::uint64_t doorbells = 0;    // posts, of one work request or a chain
+  // posts to the device; each posts one work request or a chain of them
+  std::uint64_t doorbells = 0;
   std::uint64_t completions = 0;  // of our work requests
-  std::uint64_t coalesced = 0;    // blocks that joined the work request of the block before
-  // Completions that report an error, by the side that caused it (transport/verbs/errors.h).
+  std::uint64_t coalesced = 0;    // blocks that share the work request of the block before them
+  // Completions that report an error; below, they are split by the side that caused the error
+  // (transport/verbs/errors.h).
   std::uint64_t error_completions = 0;
   std::uint64_t errors_local = 0;
   std::uint64_t errors_remote = 0;
@@ -37,11 +40,11 @@ struct EndpointCounters {
   std::uint64_t errors_peer = 0;
   std::uint64_t errors_device = 0;
   std::uint64_t errors_victim = 0;
-  // of errors_peer: the peer had posted no receive during all retries
+  // the part of errors_peer where the peer had no receive posted during all retries
   std::uint64_t receiver_not_ready = 0;
 };
 
-// Name and field of each counter, in the order of the fields: for sums, and for people.
+// Name and member of one counter. kEndpointCounters lists all counters, for adding up and printing.
 struct EndpointCounter {
   const char* name;
   std::uint64_t EndpointCounters::*value;
@@ -84,8 +87,8 @@ inline EndpointCounters& operator+=(EndpointCounters& sum, const EndpointCounter
 // Counters of a port since it was opened.
 struct PortCounters {
   EndpointCounters endpoints;  // of all endpoints together, including ended ones
-  // Only for providers that share a completion queue and a receive queue; zero for others.
-  // including receives and completions without a known endpoint
+  // Completions of all endpoints, including receives and completions without a known endpoint. This
+  // counter and all below are zero for providers whose endpoints share no completion queue.
   std::uint64_t completions = 0;
   std::uint64_t stale_completions = 0;  // of ended endpoints; dropped
   std::uint64_t receives_posted = 0;
@@ -103,7 +106,8 @@ inline PortCounters& operator+=(PortCounters& sum, const PortCounters& more) {
   return sum;
 }
 
-// A counter of an adapter for all users of its port, under the name that its driver gives.
+// A counter that an adapter keeps for all users of its port, with the name that the driver gives
+// it.
 struct DeviceCounter {
   std::string name;
   std::uint64_t value = 0;

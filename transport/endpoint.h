@@ -53,23 +53,25 @@ class Message {
   Slot* slot_ = nullptr;
 };
 
-// The only user of the incoming side of an endpoint. Called on the loop. May post operations and
-// close the endpoint, but may not destroy it.
+// Gets the messages and events of one endpoint; an endpoint has one receiver. Called on the loop.
+// The receiver may post operations and close the endpoint in a call, but may not destroy the
+// endpoint.
 class Receiver {
  public:
   virtual void on_message(Message message) noexcept = 0;
-  // Called once for each write_with_imm of the peer, after all bytes of its batch are visible.
-  // Gives the credit of the notification back to the peer on return, unless
-  // Endpoint::hold_credit() was called.
+  // Called once for each write_with_imm of the peer, after all bytes of its batch are visible. When
+  // this function returns, the credit of the notification goes back to the peer, unless the
+  // function called Endpoint::hold_credit().
   virtual void on_imm(std::uint32_t imm) noexcept = 0;
-  // Called after a refusal with kResourceExhausted: the endpoint may take the refused operation
-  // now.
+  // Called some time after a post was refused with kResourceExhausted: the endpoint may take the
+  // operation now.
   virtual void on_ready() noexcept = 0;
-  // The last call, once, after every operation has completed. OK: this side closed the endpoint.
-  // Else the reason of the break: kUnavailable when the peer closed or died, kDeadlineExceeded
-  // when an operation was reset, kCorrupt when the peer broke the protocol. After this call no
-  // data of the connection lands in memory of this side. If the peer was stopped while copying
-  // into that memory, the call waits until the peer continues or dies, or the region is closed.
+  // Called once, as the last call, after every operation has completed. `reason` is OK if this side
+  // closed the endpoint, else the reason of the break: kUnavailable when the peer closed or died,
+  // kDeadlineExceeded when an operation was reset, kCorrupt when the peer broke the protocol. After
+  // this call no data of the connection lands in memory of this side. If the peer was stopped while
+  // copying into that memory, the call waits until the peer continues or dies, or the region is
+  // closed.
   virtual void on_closed(const Status& reason) noexcept = 0;
 
  protected:
@@ -81,8 +83,8 @@ struct SendOptions {
   // effect. Otherwise a message may overtake bulk data. Messages keep their order among themselves
   // either way.
   bool after_writes = false;
-  // The caller needs the completion only once the peer has answered, so a sleeping loop need not
-  // run for it.
+  // The caller needs the completion only after the peer has answered, so a sleeping loop does not
+  // wake to report the completion.
   bool late_completion = false;
 };
 
@@ -92,14 +94,15 @@ struct AtomicTarget {
   const DeviceRegion* local = nullptr;
   std::uint64_t local_offset = 0;  // of 8 bytes; any alignment
   const RemoteRegion* remote = nullptr;
-  std::uint64_t remote_offset = 0;  // of 8 bytes whose address at their owner is a multiple of 8
+  // offset of the peer's 8 bytes, whose address at the peer must be a multiple of 8
+  std::uint64_t remote_offset = 0;
 };
 
 // One reliable connection to a peer. Fails as a whole: the first error sticks, and completes all
 // operations in flight. Thread: the loop on which it was made. Lifetime: destroy it on the loop,
-// outside its own callbacks. The destructor resets an endpoint that is not closed: it completes
-// the operations in flight and does not call the receiver again. Operations and the receiver
-// outlive the endpoint, or its on_closed call.
+// outside its own callbacks. The destructor resets an endpoint that is not closed: it completes the
+// operations in flight and does not call the receiver again. Operations and the receiver must stay
+// valid until on_closed was called or the endpoint is destroyed.
 class Endpoint {
  public:
   Endpoint() = default;
@@ -107,31 +110,34 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
   virtual ~Endpoint() = default;
 
-  // Call once, before any other function. Messages that came earlier wait for the receiver.
+  // Call once, before any other function. Messages that arrived earlier are kept for the receiver.
   virtual void set_receiver(Receiver& receiver) = 0;
 
-  // Each function posts one operation, or returns an error and posts nothing: kInvalidArgument (a
-  // bad size, an empty batch, overflow), kPermissionDenied (rights), kAborted (a region of another
-  // connection), kResourceExhausted (no credit, too many operations: try again after on_ready), or
-  // the sticky error.
+  // Each function from send() to compare_swap(), except read_now() and write_now(), posts one
+  // operation, or returns an error and posts nothing: kInvalidArgument (a bad size, an empty batch,
+  // overflow), kPermissionDenied (rights), kAborted (a region of another connection),
+  // kResourceExhausted (no credit, too many operations: try again after on_ready), or the sticky
+  // error.
 
-  // Sends up to max_message_bytes() bytes, gathered from `parts`, which are copied or sent before
-  // this returns. Costs a credit.
+  // Sends one message of up to max_message_bytes() bytes, gathered from `parts`. The bytes of
+  // `parts` are copied or sent before this returns. Uses one credit.
   virtual Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options = {}) = 0;
-  // One-sided. Until completion, the span and every region that it names stay valid, and the
-  // source bytes unchanged. Blocks of one batch take effect in any order. Blocks of length 0 are
-  // allowed and do nothing.
+  // read() and write() are one-sided. Until completion, the span and every region that it names
+  // must stay valid, and the source bytes unchanged. Blocks of one batch take effect in any order.
+  // Blocks of length 0 are allowed and do nothing.
   virtual Status read(std::span<const CopyBlock> copies, Operation& operation) = 0;
   virtual Status write(std::span<const CopyBlock> copies, Operation& operation) = 0;
   // Writes, then calls on_imm(imm) at the peer once, after all bytes. An empty batch is a bare
-  // notification. Costs a credit. Keeps the last limits::kMessageCredits for messages, which still
-  // reach a peer that holds the credits of notifications.
+  // notification. Uses one credit. Is refused if only the last limits::kMessageCredits credits are
+  // free: those are kept for messages, which so still reach a peer that holds the credits of
+  // notifications.
   virtual Status write_with_imm(std::span<const CopyBlock> copies, std::uint32_t imm,
                                 Operation& operation) = 0;
 
-  // Executes a batch within the call and posts nothing: if no operation is in front of it, the
-  // bytes are few, their memory is on this host, and neither the program of the peer nor a device
-  // is needed. Returns false if the batch was not executed, or only in part: then post it.
+  // Reads or writes a batch within the call, without posting an operation. Does so only if no
+  // operation is in front of the batch, its bytes are few and on this host, and neither the program
+  // of the peer nor a device has to take part. Returns false if nothing or only a part was copied:
+  // the caller then posts the batch.
   virtual bool read_now(std::span<const CopyBlock> /*copies*/) { return false; }
   virtual bool write_now(std::span<const CopyBlock> /*copies*/) { return false; }
 
@@ -159,33 +165,35 @@ class Endpoint {
   // Checks a descriptor that the peer sent and binds it to this endpoint.
   virtual Result<RemoteRegion> import_region(const RegionDescriptor& descriptor) = 0;
 
-  // Closes the endpoint: refuses new operations, sends what was taken within `bound`, tells the
-  // peer (GOODBYE), completes the remaining operations with kCancelled, and calls on_closed.
-  // Idempotent, never blocks, allowed in any callback.
+  // Closes the endpoint: refuses new operations, carries out the accepted ones for at most `bound`,
+  // tells the peer (GOODBYE), completes the remaining operations with kCancelled, and calls
+  // on_closed. Idempotent, never blocks, allowed in any callback.
   virtual void close(Nanos bound = limits::kCloseBound) = 0;
-  // Breaks the endpoint now with `reason` (not OK): all operations in flight complete with
-  // kUnavailable or the reason.
+  // Breaks the endpoint now with `reason` (not OK): all operations in flight complete with `reason`
+  // or with kUnavailable.
   virtual void reset(Status reason) = 0;
 
-  // Keeps the credit of the current notification until release_credits(). Call inside on_imm(), if
-  // the receiver's queue is full: the peer then stops sending notifications, and none is lost.
+  // Keeps the credit of the notification that on_imm() is handling, until release_credits(). Call
+  // inside on_imm(), if the receiver's queue is full: the peer stops sending notifications when it
+  // has no credits, and none is lost.
   virtual void hold_credit() = 0;
   // Gives `count` held credits back to the peer. Does nothing after the endpoint has ended.
   virtual void release_credits(std::uint32_t count) = 0;
 
-  // Says whether the caller waits for a message of the peer. A silent peer is noticed while
-  // operations are in flight or a message is awaited; otherwise not before the next operation.
+  // Tells the endpoint whether the caller waits for a message of the peer. The endpoint notices a
+  // peer that has died silently while operations are in flight or `awaiting` is true; otherwise
+  // only at the next operation.
   virtual void set_awaiting(bool awaiting) = 0;
 
   [[nodiscard]] virtual bool closed() const = 0;   // on_closed was called
   [[nodiscard]] virtual Status error() const = 0;  // the sticky first error; OK while healthy
-  // Returns true if the endpoint broke because one of the sides found that the fabric carries
-  // nothing between them: another provider may.
+  // Returns true if the endpoint broke because one of the sides found that the fabric carries no
+  // data between the two. Another provider may then work.
   [[nodiscard]] virtual bool unreached() const { return false; }
   [[nodiscard]] virtual std::uint32_t max_message_bytes() const = 0;
   [[nodiscard]] virtual std::uint64_t id() const = 0;  // unique in this process, never 0, never reused
-  [[nodiscard]] virtual std::size_t in_flight()
-      const = 0;  // operations that were posted and have not completed
+  // Returns the number of operations that were posted and have not completed.
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
   [[nodiscard]] virtual std::uint64_t credits() const = 0;  // messages that send() would take now
   // Returns when the connection last moved bytes of the one-sided operations of this side: see
   // Operation::stall.

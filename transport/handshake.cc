@@ -38,7 +38,7 @@ ByteVector read_bytes(ByteReader& reader, std::size_t limit) {
 
 ByteVector read_parameters(ByteReader& reader) { return read_bytes(reader, limits::kProviderParameterBytes); }
 
-// Returns no offers if their number is out of range; `reader` notes all other faults.
+// Returns an empty list if the number of offers is too large; `reader` notes all other faults.
 std::vector<Offer> read_offers(ByteReader& reader) {
   const std::size_t count = reader.read<std::uint8_t>();
   std::vector<Offer> out;
@@ -155,7 +155,8 @@ void Handshake::on_frame(const HandshakeHeader& header) {
   if (header.version != kHandshakeVersion) {
     std::string text = str("it speaks version ", int{header.version}, " of the handshake, we speak ",
                            int{kHandshakeVersion}, ": upgrade the older one");
-    // The version is no secret; without it the peer could not find out why the handshake fails.
+    // The refusal tells the peer our version, which is no secret: the peer can then report why the
+    // handshake fails.
     if (role() == Role::kAcceptor)
       send_refusal(Status(Code::kCorrupt, str("it speaks version ", int{kHandshakeVersion},
                                               " of the handshake, we speak ", int{header.version})),
@@ -209,7 +210,7 @@ void Handshake::on_opening(Bytes body) {
 }
 
 void Handshake::on_auth(Bytes body) {
-  // Reads nothing of the frame before its proof is checked.
+  // Checks the MAC of AUTH before anything else in the frame is read.
   const bool ours = !keys_.front().empty();
   const bool token_fits = (peer_opening_.has_token != 0) == ours;
   const auto key =
@@ -252,8 +253,8 @@ void Handshake::on_setup(Bytes body) {
   if (!reader.complete() || offer >= outcome_.offers.size())
     return fail(Code::kCorrupt, "its SETUP frame does not parse");
   if (offer != outcome_.choice) {
-    // A SETUP may be void once, if it was sent before its sender knew the choice. Now the sender
-    // knows.
+    // One SETUP for another offer is allowed: the initiator may send it before it knows the choice.
+    // A second one is an error, because the initiator has then seen ACCEPT.
     if (void_setup_) return fail(Code::kCorrupt, "it set up what was not chosen, twice");
     void_setup_ = true;
     return;
@@ -294,7 +295,8 @@ void Handshake::on_refuse(Bytes body) {
     authenticated_ = true;
     return fail(code, str("it refused: ", text));
   }
-  // Without a proof, the text may come from any sender, so it is not passed on.
+  // The error has a fixed text: without a valid MAC, the text of the REFUSE frame may come from
+  // anywhere.
   fail(Code::kUnauthenticated,
        "it did not accept our token: both sides need the same one, or to be members of the same scope");
 }
@@ -423,7 +425,7 @@ void Handshake::send_frame(HandshakeFrame type, Bytes body) {
   ByteWriter writer(output_);
   writer.write(header);
   writer.append(body);
-  // The frames after AUTH cross, so no proof covers the other side's frame.
+  // SETUP and ACCEPT cross, so each is left out of the bytes that the other's MAC covers.
   const bool shared =
       type == HandshakeFrame::kHello || type == HandshakeFrame::kChallenge || type == HandshakeFrame::kAuth;
   if (!shared) return;

@@ -47,7 +47,7 @@ namespace slime::transport {
 
 using HandshakeNonce = std::array<std::byte, 32>;
 
-// Bits that change what follows the handshake. No bit is in use yet.
+// Feature bits, for future changes of the protocol after the handshake. No bit is in use yet.
 struct HandshakeFeatures {
   std::uint64_t required = 0;  // the peer must know these
   std::uint64_t optional = 0;  // used if both know them
@@ -64,19 +64,20 @@ struct HandshakeOpening {
 };
 static_assert(sizeof(HandshakeOpening) == 56);
 
-// One side of one handshake as a state machine: bytes in, bytes out; no I/O, no clock, no
-// randomness of its own. The acceptor also answers the liveness probe. Thread: one.
+// One side of one handshake as a state machine: bytes in, bytes out. It does no I/O, and takes
+// neither time nor randomness from elsewhere. The acceptor also answers the liveness probe. Thread:
+// one.
 class Handshake {
  public:
   enum class State {
     kReading,  // wants more bytes
-    // Wants an answer. The initiator: set_up(), await_choice() or refuse(); either AUTH is in the
-    // output and the peer has proved nothing yet, or outcome().choice says what was chosen. The
-    // acceptor: accept() or refuse(); the peer has proved its identity.
+    // Waits for the caller. An initiator's caller calls set_up(), await_choice() or refuse():
+    // either AUTH is in the output and the peer has proved nothing yet, or outcome().choice is set.
+    // An acceptor's caller calls accept() or refuse(): the peer has proved its identity.
     kDeciding,
     kDone,    // outcome() is there
-    kProbed,  // it was a probe, and the answer is in the output
-    kFailed,  // error() says why; the output may hold a refusal
+    kProbed,  // the peer sent a liveness probe, and the answer is in the output
+    kFailed,  // error() has the reason; the output may hold a REFUSE frame
   };
   struct Config {
     PeerIdentity self;
@@ -95,45 +96,49 @@ class Handshake {
     std::uint64_t features = 0;         // those that both know
   };
 
-  // kInvalidArgument when names, token, offers or parameters exceed their limits.
+  // Returns kInvalidArgument if names, token, keys, offers or parameters exceed their limits.
   static Status validate(const Config& config, Bytes parameters = {});
-  // `expected`: an empty name or a zero instance means any. Both take a valid config.
+  // initiator() and acceptor() make a Handshake; `config` must be valid. `expected` is the peer
+  // that should answer; an empty name or a zero instance means any.
   static Handshake initiator(Config config, PeerIdentity expected);
   static Handshake acceptor(Config config);
 
   [[nodiscard]] State state() const { return state_; }
-  // Returns the most bytes that feed() takes now. None of them follows the handshake.
+  // Returns the most bytes that feed() takes now: never more than belong to the handshake.
   [[nodiscard]] std::size_t wanted() const;
   void feed(Bytes bytes);
-  // Returns the bytes to send. sent() drops a prefix of them.
+  // Returns the bytes to send. Call sent() with the number of bytes that were sent, which drops
+  // them.
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_begin_); }
   void sent(std::size_t bytes);
 
-  // In kDeciding only, when outcome() says which peer the acceptor is and what it offers. Send
-  // output() first, because making the parameters takes time.
-  //
-  // The initiator gives its parameters for `offer`; once an offer was chosen, for the chosen one.
+  // set_up(), await_choice(), accept() and refuse() answer kDeciding; no other state allows them.
+  // Send output() before making the parameters, which takes time. An initiator calls set_up() with
+  // its parameters for `offer`, which is the chosen offer if there is a choice.
   void set_up(std::size_t offer, Bytes parameters);
-  // The initiator, while no offer is chosen: waits for the choice before it sends parameters.
+  // Called by the initiator in kDeciding while no offer is chosen: sends no SETUP until the choice
+  // is known.
   void await_choice();
-  // The acceptor accepts with this offer. A reason that is too long is cut.
+  // Called by the acceptor in kDeciding: chooses `offer`, an index into outcome().offers. A reason
+  // that is too long is cut.
   void accept(std::size_t offer, std::string_view reason, Bytes parameters);
-  void refuse(Status reason);  // an acceptor sends code and text to the peer; an initiator fails with them
+  // an acceptor sends code and text to the peer; an initiator only fails with them
+  void refuse(Status reason);
 
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
   // Returns the id of this handshake, equal at both ends: the acceptor's nonce.
   [[nodiscard]] const HandshakeNonce& id() const {
     return role() == Role::kAcceptor ? config_.nonce : peer_opening_.nonce;
   }
-  // In kDone: for further proofs on the connection.
+  // Call in kDone only. Returns the proofs for later frames on the connection, such as PROOF.
   [[nodiscard]] const HandshakeProofs& proofs() const { return proofs_; }
   [[nodiscard]] const Status& error() const { return error_; }
   // Returns whether the peer's MAC was right.
   [[nodiscard]] bool authenticated() const { return authenticated_; }
-  // Acceptor: true after the peer's whole HELLO has arrived.
+  // Returns true at an acceptor after the peer's whole HELLO has arrived.
   [[nodiscard]] bool opened() const { return role() == Role::kAcceptor && awaited_ != Awaited::kHello; }
-  // Acceptor: true after the peer's first proof: a valid MAC, or the HELLO if no token is set
-  // (anybody can make the MAC without a token).
+  // Returns true at an acceptor after the peer's first proof: a valid MAC, or the HELLO if no token
+  // is set (any peer can make the MAC of an empty token).
   [[nodiscard]] bool proved() const { return authenticated_ || (opened() && keys_.front().empty()); }
 
  private:
@@ -161,14 +166,15 @@ class Handshake {
   void fail(Code code, std::string text);
 
   Config config_;             // without the secrets
-  std::vector<Secret> keys_;  // at least one; an empty key means no token
+  std::vector<Secret> keys_;  // at least one key; an empty key means that this side has no token
   PeerIdentity expected_;
   State state_ = State::kReading;
   Awaited awaited_;
-  ByteVector frame_;        // the incoming frame
-  HandshakeProofs proofs_;  // over HELLO, CHALLENGE, AUTH, as far as they went; in kDone over all frames
-  // Whole frames: the initiator's SETUP (the chosen one in the end) and the acceptor's ACCEPT. They
-  // cross, so neither is under the other's MAC.
+  ByteVector frame_;  // the incoming frame
+  // has HELLO, CHALLENGE and AUTH as far as they were exchanged; in kDone SETUP and ACCEPT too
+  HandshakeProofs proofs_;
+  // Whole frames: the initiator's SETUP (finally the one for the chosen offer) and the acceptor's
+  // ACCEPT. The two cross, so neither is covered by the MAC of the other.
   ByteVector setup_, accept_;
   ByteVector output_;
   std::size_t output_begin_ = 0;
@@ -178,7 +184,8 @@ class Handshake {
   bool authenticated_ = false;
   // the initiator: the offer whose SETUP was sent before the choice was known
   std::optional<std::size_t> set_up_for_;
-  bool void_setup_ = false;  // the acceptor: a SETUP of another offer has come
+  // the acceptor: a SETUP for an offer that is not the chosen one has arrived
+  bool void_setup_ = false;
 };
 
 }  // namespace slime::transport

@@ -18,7 +18,8 @@ enum class HandshakeFrame : std::uint8_t {
   kProof = 7,  // on the connection, after the handshake: transport/handshake_proof.h
 };
 
-// In front of every frame. This struct, and the layout of REFUSE, are the same in every version.
+// The header in front of every frame. This struct, and the layout of REFUSE, are equal in all
+// versions.
 struct HandshakeHeader {
   std::array<char, 4> magic = kHandshakeMagic;
   HandshakeFrame type{};

@@ -42,8 +42,8 @@ HandshakeIo::~HandshakeIo() {
 }
 
 Status HandshakeIo::start(TimePoint deadline, TimePoint first_proof) {
-  // The socket is writable at once, so the first event sends the output, and this function calls
-  // nothing.
+  // The event loop sends the output: the socket is writable at once. So start() never calls Decide
+  // or Finish itself.
   awaited_events_ = handshake_.output().empty() ? EPOLLIN : EPOLLOUT;
   SLIME_TRY(loop_.watch(socket_.get(), awaited_events_, *this));
   watched_ = true;
@@ -56,7 +56,8 @@ void HandshakeIo::end_at(TimePoint when) {
   timer_ = loop_.add_timer(when, [this, when] {
     timer_ = TimerId{};
     if (when < deadline_ && handshake_.proved()) return end_at(deadline_);
-    // The loop is late: reads the bytes that have arrived first, and extends the time by its delay.
+    // If the loop runs this timer late and bytes have arrived, the peer gets that delay as
+    // additional time, in which the bytes are read.
     const TimePoint now = loop_.now();
     if (when < deadline_ && when < now && has_unread())
       return end_at(std::min(deadline_, deadline_after(now, now - when)));
@@ -74,8 +75,8 @@ UniqueFd HandshakeIo::take_socket() {
   return std::move(socket_);
 }
 
-// Reads nothing while the answer is awaited. The kernel still reports the end of the connection,
-// again and again until the descriptor is unwatched.
+// Reads nothing while Decide's answer is awaited. The kernel still reports the end of the
+// connection, again and again, so the handshake ends then and the descriptor is unwatched.
 void HandshakeIo::on_fd_events(std::uint32_t events) noexcept {
   if (asked_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
     hung_up_ = true;
@@ -115,7 +116,8 @@ void HandshakeIo::pump() {
   }
 }
 
-// Returns false if it has to wait, or has finished.
+// Sends the output. Returns false if the socket takes no more now, or sending has failed and
+// finished the handshake.
 bool HandshakeIo::flush() {
   while (!handshake_.output().empty()) {
     const Bytes out = handshake_.output();
@@ -127,7 +129,8 @@ bool HandshakeIo::flush() {
       return false;
     } else if (errno != EINTR) {
       const int error = errno;
-      // If a refusal cannot be sent, the reason of the failure stays.
+      // A handshake that has failed finishes with its own error, even if its refusal cannot be
+      // sent.
       const bool failed = handshake_.state() == Handshake::State::kFailed;
       hung_up_ = !failed && (error == ECONNRESET || error == EPIPE);
       end(failed ? handshake_.error() : Status(Code::kUnavailable, from_errno("send", error).text()));
@@ -171,7 +174,7 @@ void HandshakeIo::end(Status status) {
   loop_.cancel_timer(timer_);
   if (watched_) loop_.unwatch(socket_.get());
   watched_ = false;
-  // The function may destroy this object, in which it is stored.
+  // Moves the function out of this object, because the function may destroy the object.
   Finish finish = std::move(finish_);
   finish(std::move(status));
 }

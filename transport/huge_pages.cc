@@ -42,7 +42,9 @@ Status no_huge_pages(const HugePages& pool, std::size_t bytes) {
   const std::uint64_t available = pool.available();
   const std::string what = str(bytes, " bytes take ", needed, " huge pages of ", pool.page_bytes >> 10,
                                " KiB; ", available, " of this machine's ", pool.total, " are free");
-  if (available >= needed)  // a limit of this process, or they went meanwhile
+  // mapping failed though pages were free: by a limit of this process, or the pages were taken
+  // since
+  if (available >= needed)
     return Status(Code::kResourceExhausted,
                   str(what,
                       ", but this process gets them not: see hugetlb of its control group, and its "

@@ -70,8 +70,8 @@ class TcpListener final : public Listener, private FdHandler {
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        // The process is out of descriptors or memory. The connection stays in the backlog and the
-        // socket readable, so watching on would spin.
+        // The process is out of descriptors or memory. Pauses, because the connection stays in the
+        // backlog and the socket readable: the loop would call this handler again and again.
         return pause(deadline_after(loop_.now(), limits::kAcceptBackoff));
       }
     }
@@ -82,8 +82,8 @@ class TcpListener final : public Listener, private FdHandler {
     return ::poll(&entry, 1, 0) > 0;
   }
 
-  // Drops a connection. Returns false if no connection may be dropped yet: then accepting pauses
-  // until one may, or until a handshake ends.
+  // Drops a connection whose peer has not proved itself. If none may be dropped yet, returns false
+  // and pauses accepting until one may be dropped or a handshake ends.
   bool make_room() {
     const Strangers::Choice choice = strangers_.choose(loop_.now());
     if (choice.stranger == nullptr) {
@@ -133,7 +133,8 @@ class TcpListener final : public Listener, private FdHandler {
     prepare_next(in);
   }
 
-  // Prepares with the next choice, and answers when the parameters are ready.
+  // Prepares an endpoint with the best provider that is left. Answers the handshake when its
+  // parameters are ready, or refuses it if no provider is left.
   void prepare_next(Inbound& in) {
     const Handshake::Outcome& hello = in.io->deciding().outcome();
     for (;;) {
@@ -161,8 +162,9 @@ class TcpListener final : public Listener, private FdHandler {
     in.io->answered();  // may end, and destroy `in`
   }
 
-  // Handles a provider that could not prepare an endpoint. Returns true if the caller may try
-  // another provider. If the peer offered only this one, refuses the handshake and returns false.
+  // Notes that the chosen provider could not prepare an endpoint. Returns true if the caller may
+  // try another provider. If the peer offered only this one, refuses the handshake and returns
+  // false.
   static bool pass_over(Inbound& in, Status why) {
     if (in.io->handshake().outcome().offers.size() == 1) {
       in.io->deciding().refuse(std::move(why));
@@ -172,7 +174,7 @@ class TcpListener final : public Listener, private FdHandler {
     return true;
   }
 
-  // The last call for an Inbound. `this` may be destroyed afterwards.
+  // Ends an Inbound and hands its connection to the acceptor, which may destroy `this`.
   void finish(Inbound* in, const Status& status) {
     const std::unique_ptr<Inbound> entry = take(find(in->stranger));
     resume();
@@ -181,7 +183,8 @@ class TcpListener final : public Listener, private FdHandler {
     const Handshake::Outcome& outcome = entry->io->handshake().outcome();
     auto endpoint = entry->pending->finish(outcome.parameters, entry->io->take_socket(),
                                            {options_.self.name, outcome.peer.name, false});
-    // If the peer's parameters do not parse, the peer only sees the connection end.
+    // The peer's parameters do not parse. The handshake is over, so the peer only sees the
+    // connection end.
     if (!endpoint) return;
     acceptor_.on_connected({std::move(*endpoint), outcome.peer, entry->address, false,
                             entry->outlets[entry->choice->holding].provider, outcome.reason,
@@ -203,7 +206,7 @@ class TcpListener final : public Listener, private FdHandler {
     return in;
   }
 
-  // Stops accepting. Accepting goes on at `until` (kNever: no timer), or when a handshake ends.
+  // Stops accepting until `until` (kNever: no timer) or until a handshake ends.
   void pause(TimePoint until) {
     set_watched(0);
     loop_.cancel_timer(pause_);

@@ -62,13 +62,15 @@ TimePoint Loop::now() const {
   return *now_;
 }
 
-// Returns the time of the steady clock, also if the loop has another clock. For the driver.
+// Returns the steady clock's time, even if the loop has another clock. Call on the thread that
+// drives the loop.
 TimePoint Loop::steady_now() const { return steady_ ? now() : steady_clock().now(); }
 
 void Loop::post(Task task) {
   posted_.add(std::move(task));
   if (!blocked_.load(std::memory_order_seq_cst)) return;
-  // A caller that drives instead of the thread looks for posted work before it leaves.
+  // Signals nothing if a caller drives in place of the thread: that caller looks for posted work
+  // before it leaves.
   if (has_thread() && driver_.load(std::memory_order_seq_cst) != std::thread::id{}) return;
   wake_.signal();
 }
@@ -79,7 +81,7 @@ void Loop::dispatch(Task task) {
     return;
   }
   if (!has_thread() && try_drive()) {
-    posted_.run();  // keeps the order with what this thread posted before
+    posted_.run();  // runs tasks that this thread posted earlier first, to keep their order
     task();
     release_drive();
     return;
@@ -89,7 +91,8 @@ void Loop::dispatch(Task task) {
 
 bool Loop::poll(Nanos budget) {
   const bool nested = driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
-  SLIME_CHECK(!nested);  // poll() inside a callback would run callbacks inside callbacks
+  // poll() must not be called inside a callback, because it would run callbacks inside a callback
+  SLIME_CHECK(!nested);
   if (!try_drive()) return false;
   bool ran = false;
   if (budget <= Nanos::zero()) {
@@ -116,7 +119,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
     }
     const TimePoint now = drives ? steady_now() : steady_clock().now();
     if (now < deadline) {
-      // Takes short turns, so that other waiting threads can see that their work is done.
+      // Drives for a short time only, so that other waiting threads can check whether their work is
+      // done.
       const TimePoint until = std::min(deadline, now + limits::kLoopWaitTurn);
       if (drives)
         turn(until);
@@ -128,8 +132,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
   }
 }
 
-// Polls without the clock, the timers and the descriptors, for work that is there already. At most
-// a few times in a row, so that the others get their turns.
+// Runs the pollers alone, without looking at the clock, the timers and the descriptors. Returns
+// true if there was work. Every kLoopLooks-th call returns false, so that a whole turn follows.
 bool Loop::look() {
   if (manual_clock_ || pollers_.empty() || !deferrals_.empty() || ++looks_ % limits::kLoopLooks == 0)
     return false;
@@ -140,8 +144,9 @@ bool Loop::look() {
   return true;
 }
 
-// Waits until the driver leaves, or until `until`: another thread may drive by then. If the loop
-// has a thread, waits for the whole time, because no event tells that the awaited work is done.
+// Waits until the thread that drives leaves the loop, or until `until`. `threaded`: the loop has a
+// thread; then waits even if no thread drives, because no event reports that the caller's work is
+// done.
 void Loop::wait_for_drive(TimePoint until, bool threaded) {
   drive_queue_.wait(until,
                     [&] { return threaded || driver_.load(std::memory_order_seq_cst) != std::thread::id{}; });
@@ -154,7 +159,7 @@ void Loop::start_thread() {
 }
 
 void Loop::thread_main() {
-  // A caller may still be inside its last turn.
+  // A caller that drove before start_thread() may still be inside its last turn.
   while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn, false);
   by_thread_ = true;
   while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
@@ -175,7 +180,8 @@ void Loop::stop() {
 
 // ------------------------------------------------------------------------------------------ a turn
 
-// Runs what is due. If nothing is, waits until `block_until` (steady clock; zero: does not wait).
+// Runs everything that is due. If nothing is due, waits for work until `block_until` (on the steady
+// clock; zero: does not wait). Returns whether anything ran.
 bool Loop::turn(TimePoint block_until) {
   bool ran = posted_.run();
   ran = deferrals_.run() || ran;
@@ -186,7 +192,8 @@ bool Loop::turn(TimePoint block_until) {
   }
   ran = pollers_.poll() || ran;
   if (!pollers_.empty()) {
-    // A poller costs far less than a look at the descriptors, which is a system call.
+    // Polls many times before it looks at the descriptors: running the pollers costs far less than
+    // that system call.
     const bool may_wait = !manual_clock_ && block_until != TimePoint{};
     for (int i = 0; may_wait && !ran && i < limits::kLoopPolls && !posted_.pending() && !lends(); ++i)
       ran = pollers_.poll();
@@ -198,7 +205,7 @@ bool Loop::turn(TimePoint block_until) {
         return true;
       }
     } else if (may_wait) {
-      // If nothing comes, a look at the descriptors in each turn does not pay either.
+      // No poller had work: a look at the descriptors in each turn would still cost too much.
       now_.reset();
       const TimePoint now = steady_now();
       spin_.update(now);

@@ -27,57 +27,62 @@
 namespace slime::transport {
 
 struct LoopOptions {
-  // With a manual clock the loop never blocks; the owner moves the time.
+  // With a manual clock the loop never blocks: the owner of the clock moves the time.
   const Clock* clock = &steady_clock();
-  // The loop polls for at least `spin` after its last work before it blocks, and up to `max_spin`
-  // while work keeps coming within that time.
+  // How long the loop polls after its last work before it blocks: `spin` at least, and up to
+  // `max_spin` while new work keeps coming within `max_spin`.
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
-  // How long the thread pauses after it found a caller driving. Work that comes after that caller
-  // has left may wait this long.
+  // How long the loop's thread pauses after it found a caller driving the loop. Work that arrives
+  // after that caller has left may wait this long.
   Nanos nap = limits::kLoopNap;
 };
 
-// The progress of one thread: polls descriptors and pollers, fires timers, runs posted functions.
-// Objects made on a loop belong to it, and only the thread that drives the loop touches them: after
-// start_thread() the loop's own thread, or, while that sleeps, a caller inside wait() or with a
-// Borrowed; without a thread the one caller inside poll(), wait_until() or run(). Lifetime:
-// outlives everything that was made on it.
+// An event loop: polls descriptors and pollers, fires timers, runs posted functions. One thread at
+// a time drives it, and only that thread touches the objects made on the loop. After start_thread()
+// this is the loop's own thread or, while that sleeps, a caller inside wait() or with a Borrowed.
+// Without a thread it is a caller inside poll(), wait_until() or run(). Lifetime: outlives
+// everything that was made on it.
 class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
  public:
   static Result<std::shared_ptr<Loop>> create(LoopOptions options = {});
-  ~Loop() override;  // stops the thread, after running what is still posted
+  ~Loop() override;  // stops the thread and runs what is still posted
 
   // ---- any thread ----
   // Runs `task` in a later turn.
   void post(Task task);
-  // Runs `task` now if the calling thread drives the loop, or may drive it (the loop has no thread,
-  // and no caller drives it); else posts it.
+  // Runs `task` now if the calling thread drives the loop, or if the loop has no thread and no
+  // caller drives it. Otherwise posts it.
   void dispatch(Task task);
-  // Runs fn() on the loop and returns its value. Call from the loop's own callbacks only if
-  // in_loop().
+  // Runs fn() on the loop, waits for it and returns its value. Inside a callback of the loop, calls
+  // fn() directly.
   template <class F>
   auto run(F fn) -> decltype(fn());
-  // Returns true on the thread that drives the loop, and on every thread while the loop has no
-  // thread and no driver.
+  // Returns true on the thread that drives the loop. While the loop has no thread and no caller
+  // drives it, returns true on every thread.
   [[nodiscard]] bool in_loop() const { return driven_ == this || nobody_else_drives(); }
-  // Returns true only inside the loop's own callbacks, where nothing may wait for the loop.
+  // Returns true only inside the loop's own callbacks and turns, where waiting for the loop would
+  // deadlock.
   [[nodiscard]] bool drives() const {
     return driven_ == this || driver_.load(std::memory_order_acquire) == std::this_thread::get_id();
   }
-  // Returns the loop inside whose callbacks the calling thread is, the innermost of several; null
-  // outside. Cheap.
+  // Returns the loop that the calling thread drives, the innermost of several; null if it drives
+  // none. Cheap.
   [[nodiscard]] static const Loop* driven() { return driven_; }
-  // Returns whether only the owner moves the loop's time: then waiting for a time does not help.
+  // Returns true if the loop has a manual clock, which only its owner moves: sleeping does not
+  // bring a timer closer.
   [[nodiscard]] bool manual_clock() const { return manual_clock_; }
-  // Drives the loop until `done()` or the deadline; waits while another thread drives it.
+  // Drives the loop until `done()` returns true or the deadline passes. Waits while another thread
+  // drives.
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
-  // Like wait_until() if the loop has no thread. Else drives the loop while its thread sleeps, for
-  // as long as spinning pays, and then calls `sleep`. Callbacks run in the caller meanwhile.
+  // Waits until `done()` returns true or the deadline passes. Without a loop thread: like
+  // wait_until(). Otherwise drives the loop in place of its sleeping thread for as long as spinning
+  // pays, then calls `sleep`. Callbacks run in the caller while it drives.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
-  // Lets the caller drive the loop for one short task, if the loop's thread sleeps or the loop has
-  // none. Polls nothing, so only callbacks of work that the task has begun run. False while another
-  // thread drives the loop.
+  // Lets the calling thread drive the loop for one short task, while the loop's thread sleeps or if
+  // the loop has no thread. Polls nothing, so only work that the task begins causes callbacks.
+  // Converts to false if another thread drives the loop or earlier work waits; then the caller may
+  // not use the loop.
   class Borrowed {
    public:
     explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}
@@ -91,42 +96,42 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
    private:
     Loop* loop_;
   };
-  // Runs the loop in a thread of its own until stop(). Idempotent.
+  // Lets a thread of the loop's own drive it until stop(). Idempotent.
   void start_thread();
   [[nodiscard]] bool has_thread() const { return has_thread_.load(std::memory_order_acquire); }
-  // Ends the thread after running what was posted so far. Not from the loop. Idempotent.
+  // Runs everything that was posted so far, and ends the thread. Not from the loop. Idempotent.
   void stop();
   [[nodiscard]] const Clock& clock() const { return *options_.clock; }
-  // Returns the clock's time. On the loop, reads the clock once for each round of callbacks, which
-  // are short.
+  // Returns the clock's time. On the driving thread, the clock is read once for each round of
+  // callbacks.
   [[nodiscard]] TimePoint now() const;
 
-  // Drives a loop without a thread for one turn: runs what is due; if there is nothing, waits up to
-  // `budget` for something. Returns whether anything ran; false at once if another thread drives
+  // Drives a loop without a thread for one turn: runs what is due. If nothing is due, waits up to
+  // `budget` for work. Returns whether anything ran; returns false at once if another thread drives
   // the loop.
   bool poll(Nanos budget);
 
   // ---- on the loop ----
-  // Returns true inside a Borrowed, where users must not be called back.
+  // Returns true while a Borrowed drives the loop: then the loop may not call user functions.
   [[nodiscard]] bool borrowed() const { return borrowed_; }
   TimerId add_timer(TimePoint when, Task task);
-  // Ignores a fired or cancelled timer. Clears `id`.
+  // Cancels the timer and clears `id`. Does nothing to a timer that has fired or was cancelled.
   void cancel_timer(TimerId& id);
   // Returns kNever when there is no timer.
   [[nodiscard]] TimePoint next_timer() const { return timers_.next(); }
-  // Level triggered. Each descriptor has one handler, which outlives the watch.
+  // Calls `handler` for `events` of `fd`, level triggered. Each descriptor has one handler, which
+  // must outlive the watch.
   Status watch(int fd, std::uint32_t events, FdHandler& handler);
   Status change_watch(int fd, std::uint32_t events);
   void unwatch(int fd);
-  // Runs `deferred` once for each call, in the next turn.
+  // Runs `deferred` in the next turn, once for each call of defer().
   void defer(Deferred& deferred);
-  // Like defer(), for work that may wait until the loop runs for other work, or for a second at
-  // most.
+  // Like defer(), but `deferred` may wait until the loop runs for other work, for a second at most.
   void defer_lazily(Deferred& deferred);
-  // Makes work that was deferred lazily run in the next turn.
+  // Runs the lazily deferred work in the next turn.
   void hurry() { deferrals_.hurry(); }
-  // Inside a Borrowed: leaves the deferred work to the thread, because that work calls back users.
-  // Outside: does nothing.
+  // Inside a Borrowed: leaves the deferred work to the loop's thread, because the work calls user
+  // functions. Does nothing otherwise.
   void leave_to_thread() { left_ = borrowed_; }
   // Forgets `deferred`, if it is deferred.
   void drop_deferred(Deferred& deferred);
@@ -159,7 +164,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   const LoopOptions options_;
   const WakeUp wake_;
   WatchedFds fds_;
-  Bed bed_;  // where the loop's thread sleeps while it has lent the drive
+  Bed bed_;  // the loop's thread sleeps here while callers may drive the loop
   const bool manual_clock_;
   const bool steady_;  // the clock is the steady one
 
@@ -167,12 +172,15 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   DriveQueue drive_queue_;
 
   static inline thread_local const Loop* driven_ = nullptr;
-  const Loop* outer_ = nullptr;  // the loop that the driver drove before, and drives again after
+  // loop that the driving thread drove before this one, and will drive again
+  const Loop* outer_ = nullptr;
   std::atomic<std::thread::id> driver_{};
-  std::atomic<bool> blocked_{false};             // the driver blocks, or the thread after lending the drive
-  std::atomic<int> waiting_{0};                  // callers in wait() of a loop with a thread
-  std::atomic<bool> wanted_{false};              // one of these callers asks for the drive
-  std::atomic<TimePoint> crowded_{TimePoint{}};  // when there were several of these callers
+  // the driving thread blocks, or the loop's thread sleeps while callers may drive
+  std::atomic<bool> blocked_{false};
+  std::atomic<int> waiting_{0};      // callers that are inside wait() of a loop with a thread
+  std::atomic<bool> wanted_{false};  // a caller in wait() asks the thread to let it drive
+  // when several callers were last in wait() at a time
+  std::atomic<TimePoint> crowded_{TimePoint{}};
   std::atomic<Nanos> help_spin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
@@ -184,12 +192,13 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   SpinPolicy spin_;
   bool by_thread_ = false;           // the loop's thread drives
   bool borrowed_ = false;            // a Borrowed is alive
-  bool left_ = false;                // the Borrowed leaves the rest to the thread
-  bool helping_ = false;             // a caller inside help() drives; it never blocks
-  bool fds_told_ = false;            // descriptors had events since a caller inside help() began
-  TimePoint thread_until_ = kNever;  // when the thread wakes by itself, while it has lent the drive
+  bool left_ = false;                // set by leave_to_thread(): the loop's thread runs the rest
+  bool helping_ = false;             // a caller inside help() drives, which never blocks
+  bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
+  TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;
-  mutable std::optional<TimePoint> now_;  // the time that was read in this round of callbacks
+  // time that was read in the current round of callbacks; empty: not read yet
+  mutable std::optional<TimePoint> now_;
 
   std::thread thread_;  // last: it touches everything above
 };
@@ -217,7 +226,8 @@ auto Loop::run(F fn) -> decltype(fn()) {
       const MutexLock lock(mutex);
       return result.has_value();
     };
-    // The thread may be stopped meanwhile, and then the caller drives.
+    // Checks again at intervals: stop() may end the thread meanwhile, and this caller then drives
+    // the loop.
     while (has_thread() && !done()) {
       const MutexLock lock(mutex);
       changed.wait_for(mutex, limits::kLoopWaitTurn, [&] { return result.has_value(); });

@@ -6,11 +6,10 @@
 #include "base/check.h"
 #include "transport/loop.h"
 
-// How callers drive a loop that has a thread, while that thread sleeps. The thread holds the drive
-// as long as it has work, and for as long as it spins after that. Then it arms the pollers, lends
-// the drive and blocks. A caller that takes the drive must leave the loop as the thread believes it
-// to be: armed, and with nothing to do before the thread wakes by itself. Else the caller wakes the
-// thread.
+// How callers drive a loop whose thread sleeps. The loop's thread drives as long as it has work,
+// and while it spins after that. Then it arms the pollers, lets callers drive, and sleeps. When a
+// caller stops driving, the pollers must be armed and no work may be due before the thread wakes by
+// itself; otherwise the caller wakes the thread.
 namespace slime::transport {
 
 void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
@@ -29,13 +28,15 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
     return;
   }
   sleep();
-  // If the work was done soon after the caller fell asleep, the next wait spins for longer.
+  // If the work was done soon after the caller fell asleep, spinning would have avoided the sleep:
+  // the next wait spins for longer.
   const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
-// Drives for as long as spinning pays: a reply that comes soon then wakes no thread. One caller at
-// a time does this; while several wait, the thread serves them all.
+// Lets a waiting caller drive the loop for as long as spinning pays: a reply that comes soon then
+// wakes no thread. Only one caller at a time does this. While several callers wait, the loop's
+// thread serves all of them.
 void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
   const auto crowded = [this] { return waiting_.load(std::memory_order_relaxed) > 1; };
@@ -44,8 +45,8 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (crowded()) return crowded_.store(now, std::memory_order_relaxed);
   if (now - crowded_.load(std::memory_order_relaxed) < limits::kLoopCrowded || !take_over(done)) return;
   helping_ = true;
-  // Descriptors had events in the last drive: from now on, each event would wake the thread, which
-  // would find this caller driving.
+  // Descriptors had events while a caller drove before. Each such event would wake the loop's
+  // thread, which could not drive, so events do not wake the thread while this caller drives.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   spin_.restart(steady_now());
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
@@ -63,8 +64,8 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   end_drive();
 }
 
-// Asks the thread for the drive, which it gives up when it has nothing to do. Does not wait for a
-// thread that stays busy.
+// Asks the loop's thread to let this caller drive, which the thread does when it has nothing to do.
+// Returns false after a few tries if the thread stays busy.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive()) return true;
   wanted_.store(true, std::memory_order_relaxed);
@@ -96,13 +97,13 @@ void Loop::give_back() {
   end_drive();
 }
 
-// Runs deferred work here: that takes less time than waking the thread.
+// Runs deferred work in the caller, which takes less time than waking the loop's thread for it.
 void Loop::run_last() {
   for (int i = 0; deferrals_.urgent() && !left_ && i < limits::kLoopLastTurns; ++i) deferrals_.run();
 }
 
-// Ends a caller's drive. Wakes the thread if the caller leaves work that the sleeping thread does
-// not know of.
+// Ends a caller's driving. Wakes the loop's thread if the caller leaves work that the sleeping
+// thread does not know of.
 void Loop::end_drive() {
   if (!bed_.hears_fds()) bed_.hear_fds(true);
   const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
@@ -111,7 +112,7 @@ void Loop::end_drive() {
   if (blocked_.load(std::memory_order_seq_cst)) wake_.signal();
 }
 
-// Lends the drive: the thread is about to block, and everything is armed.
+// Lets callers drive from here on: the loop's thread is about to sleep, and all pollers are armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
   by_thread_ = false;
@@ -119,15 +120,17 @@ void Loop::lend(TimePoint until) {
   release_drive();
 }
 
-// Sleeps until an event or the timeout, then takes the drive. Recomputes the time left after each
-// wake-up: a helper does not wake the thread for the timer that it sleeps for.
+// Sleeps until an event or the timeout, then drives again. Computes the time left again after each
+// wake-up, because a caller that stops driving does not wake the thread for a timer that the
+// thread's timeout already covers.
 void Loop::sleep_lent(int timeout_ms) {
   for (;;) {
     bed_.sleep(timeout_ms);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
-    // The bed may have taken its one event of the descriptors. Then this thread tries again until
-    // it drives, or until the driver has made the bed wait for descriptors again.
+    // If a caller drives, tries again until this thread drives or descriptors would wake it from
+    // sleep. While bed_.hears_fds() is false, this thread would sleep through events of
+    // descriptors.
     do {
       if (try_drive()) {
         by_thread_ = true;
@@ -138,8 +141,9 @@ void Loop::sleep_lent(int timeout_ms) {
   }
 }
 
-// Pauses the thread while a caller drives. A wake-up ends the pause. That caller may still drive
-// then, and the wake-up stays readable, so the thread waits for a moment before it tries again.
+// Pauses the loop's thread while a caller drives. A signal of wake_ ends the pause, but leaves
+// wake_ readable and the caller perhaps still driving: so the thread pauses for another moment
+// then.
 void Loop::nap() const {
   if (wake_.wait(options_.nap)) std::this_thread::sleep_for(limits::kLoopNap);
 }

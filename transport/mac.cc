@@ -11,9 +11,9 @@
 namespace slime::transport {
 namespace {
 
-// Looks up HMAC and SHA-256 once. HMAC() of OpenSSL 3 does that in each call and takes locks for
-// it. A child of fork() would inherit such a lock in locked state if another thread held it. A copy
-// of this context takes no lock.
+// Returns a context with HMAC and SHA-256 looked up, which is done once. HMAC() of OpenSSL 3 looks
+// them up in each call and takes locks for that. A child of fork() would inherit such a lock in
+// locked state if another thread held it. Copying this context takes no lock.
 EVP_MAC_CTX* looked_up() {
   static EVP_MAC_CTX* const kContext = [] {
     EVP_MAC* const mac = ::EVP_MAC_fetch(nullptr, "HMAC", nullptr);
@@ -22,7 +22,7 @@ EVP_MAC_CTX* looked_up() {
     char digest[] = "SHA256";
     const OSSL_PARAM parameters[] = {::OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
                                      ::OSSL_PARAM_construct_end()};
-    // Slime does not support a build of OpenSSL without SHA-256.
+    // Aborts with a build of OpenSSL that has no SHA-256, which Slime does not support.
     SLIME_CHECK(context != nullptr && ::EVP_MAC_CTX_set_params(context, parameters) == 1);
     return context;
   }();
@@ -35,7 +35,8 @@ EVP_MAC_CTX* looked_up() {
 HandshakeMac hmac_sha256(const Secret& key, Bytes text) {
   const std::unique_ptr<EVP_MAC_CTX, decltype(&::EVP_MAC_CTX_free)> context(::EVP_MAC_CTX_dup(looked_up()),
                                                                             &::EVP_MAC_CTX_free);
-  // An empty key has a null address. OpenSSL would take null for "use the earlier key".
+  // Passes an address that is not null for an empty key: OpenSSL takes null for "use the earlier
+  // key".
   const auto* const secret =
       reinterpret_cast<const unsigned char*>(key.empty() ? "" : static_cast<const void*>(key.bytes().data()));
   HandshakeMac out{};

@@ -10,8 +10,8 @@ namespace slime::transport {
 
 using HandshakeMac = std::array<std::byte, 32>;
 
-// HMAC-SHA256. Takes no lock, so a child of fork() can call it whatever its parent's threads were
-// doing. Thread: any.
+// Returns the HMAC-SHA256 of `text`. Takes no lock, so a child of fork() can call this even if
+// threads of its parent held locks. Thread: any.
 HandshakeMac hmac_sha256(const Secret& key, Bytes text);
 
 }  // namespace slime::transport

@@ -29,11 +29,11 @@ inline bool allows(Rights have, Rights need) {
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
 // Pages of the host memory that Slime allocates. kHuge: huge pages of the machine's default size,
-// all taken from the machine's pool (vm.nr_hugepages) when the memory is allocated.
+// all of them taken from the machine's pool (vm.nr_hugepages) at allocation.
 enum class Pages : std::uint8_t { kDefault, kHuge };
 
-// The keys and addresses by which peers reach a region, as its provider packs them. Only that
-// provider reads them. A value; a short one allocates nothing.
+// The keys and addresses by which peers reach a region, as packed by its provider. Only that
+// provider reads the bytes. A value type; short keys need no allocation.
 class PackedKey {
  public:
   static constexpr std::size_t kMaxBytes = 1024;
@@ -49,9 +49,8 @@ class PackedKey {
   std::shared_ptr<const ByteVector> long_;
 };
 
-// What the owner of a region tells a peer so that the peer can use it: the wire form of a
-// RemoteRegion. Sent only over an endpoint, never published: any holder can use the region with its
-// rights.
+// Describes a region to a peer so that the peer can use it: the wire form of a RemoteRegion. Sent
+// only over an endpoint, never published, because any holder can use the region within its rights.
 struct RegionDescriptor {
   Handle id;
   std::uint64_t length_bytes = 0;
@@ -60,21 +59,21 @@ struct RegionDescriptor {
 
   void encode(ByteWriter& out) const;
   [[nodiscard]] std::size_t encoded_bytes() const { return kHeaderBytes + key.bytes().size(); }
-  // Returns nothing for bytes that are not a valid descriptor: unknown rights, a key that is empty
-  // or too long, generation 0, missing bytes.
+  // Returns nothing if the bytes are no valid descriptor: unknown rights, a key that is empty or
+  // too long, generation 0, or too few bytes.
   static std::optional<RegionDescriptor> decode(ByteReader& in);
   static constexpr std::size_t kHeaderBytes = 8 + 8 + 1 + 2;
 };
 
-// A PackedKey as its provider has unpacked it.
+// The content of a PackedKey, unpacked by its provider.
 struct RemoteAccess {
-  std::uint64_t base = 0;  // the address of byte 0; zero where the provider addresses by offset
-  std::uint64_t key = 0;   // of the whole region, or of its first part
+  std::uint64_t base = 0;  // the peer's address of byte 0; zero if the provider addresses by offset
+  std::uint64_t key = 0;   // key of the whole region, or of its first part
   std::shared_ptr<const std::vector<std::uint64_t>> keys{};  // of all parts; null: there is one
 };
 
-// A peer's region as one connection sees it. A value; made by Endpoint::import_region and valid for
-// that endpoint only: on any other endpoint operations answer kAborted.
+// A region of the peer, as used over one connection. A value type, made by Endpoint::import_region.
+// Valid for that endpoint only: operations on another endpoint end with kAborted.
 class RemoteRegion {
  public:
   RemoteRegion() = default;
@@ -102,9 +101,9 @@ class RemoteRegion {
 // address space.
 Status check_range(const void* data, std::size_t bytes);
 
-// One registration of memory with a device. Owns the registration; owns the memory only if
-// Device::allocate made it. Movable, but not while a posted operation names it. Thread: any; one
-// object from one thread at a time.
+// A registration of memory with a device. Owns the registration. Owns the memory only if
+// Device::allocate made it. Must not be moved while a posted operation names it. Thread: any, but
+// one at a time for each object.
 class DeviceRegion {
  public:
   // The provider's side of a registration.
@@ -117,14 +116,16 @@ class DeviceRegion {
     // See DeviceRegion::close.
     virtual Status close(Nanos bound) = 0;
     virtual RegionDescriptor describe() const = 0;
-    // Returns OK, or why no connection of the device can use the registration now.
+    // Returns OK if connections of the device can use the registration now, else the reason why
+    // not.
     virtual Status registered() const { return {}; }
     // Returns the memfd behind memory that allocate() made, else -1. Borrowed.
     virtual int memory_fd() const { return -1; }
 
-    // the device of the registration; the provider chooses the pointer
+    // the device of the registration; only the provider knows the type that this points to
     const void* device = nullptr;
-    RegionUses* uses = nullptr;  // counts the posted operations on it; owned by the provider
+    // counts the posted operations that use this region; owned by the provider
+    RegionUses* uses = nullptr;
     std::byte* data = nullptr;
     std::uint64_t length_bytes = 0;
     Rights rights = Rights::kLocal;
@@ -145,11 +146,11 @@ class DeviceRegion {
     if (impl_) impl_->close(limits::kCloseBound).ignore();
   }
 
-  // Ends the registration. Once it returns, no byte of any peer lands in the memory or is read from
-  // it, whatever the status. New uses are refused at once; operations that use it are waited for up
-  // to `bound`, then the endpoints that still use it are reset and kDeadlineExceeded says so.
-  // Idempotent. May be called on the loop, where nothing can be waited for: uses under way then
-  // reset their endpoints at once.
+  // Ends the registration. When close() has returned, whatever its status, peers neither write nor
+  // read a byte of the memory any more. New uses are refused at once. Waits up to `bound` for
+  // operations that use the memory, then resets the endpoints that still use it and returns
+  // kDeadlineExceeded. Idempotent. May be called on the loop, where it cannot wait: it resets the
+  // endpoints of such operations at once.
   Status close(Nanos bound = limits::kCloseBound) { return impl_ ? impl_->close(bound) : Status(); }
 
   [[nodiscard]] bool valid() const { return impl_ != nullptr; }
@@ -167,7 +168,7 @@ class DeviceRegion {
   std::unique_ptr<Impl> impl_;
 };
 
-// One block of a batch. For read, bytes go remote -> local; for write, local -> remote.
+// One block of a batch. A read copies it from remote to local, a write from local to remote.
 struct CopyBlock {
   const DeviceRegion* local = nullptr;
   std::uint64_t local_offset = 0;

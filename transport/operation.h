@@ -6,35 +6,35 @@
 
 namespace slime::transport {
 
-// One posted request; a whole batch is one. Owned by the caller, never moved while posted,
-// completed exactly once on the endpoint's loop, also when the endpoint closes or the peer dies.
-// After complete() it may be posted again, or be destroyed from inside complete().
+// One posted request: a message, or a whole batch. Owned by the caller, and not moved while posted.
+// Completed exactly once on the endpoint's loop, also when the endpoint closes or the peer dies.
+// Inside complete() and afterwards it may be posted again or destroyed.
 class Operation {
  public:
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Called on the loop. OK: a message was handed to the wire, and its buffer is the caller's
-  // again; a write is in the memory of the peer; a read is in local memory. Otherwise the outcome
-  // is unknown, but the wire no longer uses any buffer.
+  // Called on the loop. OK means: a message was handed to the wire and its buffer belongs to the
+  // caller again; a write is in the memory of the peer; a read is in local memory. Any other
+  // status: the outcome is unknown, but the wire no longer uses any buffer.
   virtual void complete(Status status) noexcept = 0;
 
-  // The time by which the operation ends; set before posting. kNever means
-  // limits::kOperationDeadline from now, but no deadline for a one-sided operation with a stall
-  // bound.
+  // Time by which the operation ends; set it before posting. kNever means
+  // limits::kOperationDeadline after the post, and no deadline for a one-sided operation that has a
+  // stall bound.
   TimePoint deadline = kNever;
 
-  // The stall bound; set before posting. Zero: none. Messages ignore it. A one-sided operation
-  // ends as at its deadline once its connection has moved no byte of the one-sided operations of
-  // this side for so long, counted from the post or from the last such byte, without the time for
-  // which this process did not run. A byte of a write moves when the wire takes it, and over TCP
-  // also when the host of the peer acknowledges it. Operations on a connection share one stream,
-  // so the progress of each counts for all.
+  // Stall bound of a one-sided operation; set it before posting. Zero: none. Messages ignore it.
+  // The operation ends as at its deadline once its connection has moved no byte of this side's
+  // one-sided operations for this long. The time counts from the post or the last such byte, and
+  // leaves out the time for which this process did not run. A byte of a write moves when the wire
+  // takes it, and over TCP also when the peer's host acknowledges it. All operations of a
+  // connection share one stream, so the progress of each counts for all.
   Nanos stall = Nanos::zero();
 
   [[nodiscard]] bool posted() const { return posted_; }
 
-  // For endpoints only: the two ends of a post.
+  // For endpoints only: call mark_posted() when the operation is posted, and finish() when it ends.
   void mark_posted() {
     SLIME_CHECK(!posted_);
     posted_ = true;
@@ -47,13 +47,14 @@ class Operation {
 
  protected:
   Operation() = default;
-  ~Operation() { SLIME_CHECK(!posted_); }  // never deleted through the base; never while the wire may use it
+  // an Operation is not deleted through this base, and not while it is posted
+  ~Operation() { SLIME_CHECK(!posted_); }
 
  private:
   bool posted_ = false;
 };
 
-// An Operation that calls a function: complete(status) -> fn(status).
+// An Operation whose complete(status) calls the function `fn` with the status.
 template <class F>
 class FunctionOperation final : public Operation {
  public:

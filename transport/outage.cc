@@ -35,7 +35,7 @@ Keepalive keepalive_for(Nanos outage) {
 
 RetryPolicy retries_for(Nanos outage, int timeout, int retry_count) {
   if (timeout >= 0) return {timeout, retry_count >= 0 ? retry_count : kRetriesMax};
-  // Without a retry no try outlasts an outage; then the single try lasts as long as the outage.
+  // With `retry_count` 0 the single try has to last as long as the outage, so it counts as one.
   const int most = retry_count >= 0 ? std::max(retry_count, 1) : kRetriesMax;
   RetryPolicy out{1, retry_count};
   while (out.timeout < kTimeoutMax && out.one_try() * most < outage) ++out.timeout;
@@ -55,8 +55,8 @@ Result<Nanos> outage_from_environment() {
   double seconds = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
   const bool number = error == std::errc() && end == value.data() + value.size();
-  // Compares before the conversion, which is undefined for values that Nanos cannot hold. A NaN is
-  // in no range.
+  // Checks the range before the conversion, which is undefined for values that Nanos cannot hold.
+  // Written so that NaN is refused, too.
   if (!number || !(seconds >= kSecondsMin && seconds <= kSecondsMax))
     return Status(Code::kInvalidArgument,
                   str(kVariable, " is '", value.substr(0, 100), "', must be ", range(), ", in seconds"));

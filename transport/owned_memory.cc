@@ -47,14 +47,14 @@ Result<OwnedMemory> OwnedMemory::create(std::size_t bytes, Pages pages) {
   return out;
 }
 
-// The mapping was promised huge pages, but a control group or the process's NUMA nodes may still
-// refuse them, which would show as SIGBUS at the first touch. This function reports the refusal
-// instead, and allocates the missing pages.
+// Allocates missing huge pages, or returns why that is refused. mmap() has reserved the pages, but
+// a control group or the process's NUMA nodes may still refuse them, which would otherwise show as
+// SIGBUS at the first touch.
 Status OwnedMemory::check_filled() const {
   int error = 0;
   do {
     error = fallocate(fd_.get(), 0, 0, static_cast<off_t>(mapped_)) == 0 ? 0 : errno;
-  } while (error == EINTR);  // pages that were allocated before the interruption stay
+  } while (error == EINTR);  // after EINTR, pages that were allocated already stay
   if (error == 0) return {};
   if (error == ENOSPC || error == ENOMEM) return no_huge_pages(read_huge_pages(), bytes_);
   return from_errno(str("taking ", mapped_, " bytes of huge pages"), error);
@@ -74,8 +74,8 @@ OwnedMemory& OwnedMemory::operator=(OwnedMemory&& other) noexcept {
 Status OwnedMemory::part() {
   SLIME_TRY(show_privately());
   for (std::size_t at = 0; at < bytes_; at += page_) {
-    // A store that changes nothing. It is a compare-and-exchange, because compilers turn other such
-    // stores into a load.
+    // Stores to the page without changing its bytes. Uses a compare-and-exchange, because compilers
+    // turn other atomic operations that change nothing into a load.
     std::atomic_ref byte(*reinterpret_cast<unsigned char*>(data_ + at));
     unsigned char value = byte.load(std::memory_order_relaxed);
     while (!byte.compare_exchange_weak(value, value)) {
@@ -84,8 +84,9 @@ Status OwnedMemory::part() {
   return {};
 }
 
-// A private mapping still shows the pages of the memfd. The first write to a page makes the page
-// private, also a write by a thread that uses the memory at this moment: no write is lost.
+// Maps the memfd privately at data_. A private mapping shows the pages of the memfd until the first
+// write to a page, which makes that page private. This also holds for a write by a thread that uses
+// the memory meanwhile: no write is lost.
 Status OwnedMemory::show_privately() {
   const auto failed = [this](const char* what) {
     return from_errno(str(what, " of ", mapped_, " bytes"), errno);
@@ -94,9 +95,10 @@ Status OwnedMemory::show_privately() {
     void* const same = mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
     return same == MAP_FAILED ? failed("a private mapping") : Status();
   }
-  // A mapping of huge pages must be promised all of them. If the pool has too few, mmap() removes
-  // the old mapping before it fails. So the new mapping is made elsewhere and then moved; first to
-  // another place, because a kernel that cannot move it fails too late as well.
+  // A mapping of huge pages reserves all of them. If the pool has too few, mmap() over the old
+  // mapping removes it and then fails. So the new mapping is made elsewhere and then moved over the
+  // old one. It is moved to an unused place first: a kernel that cannot move such mappings fails
+  // there, before the old mapping is touched.
   void* const made = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_.get(), 0);
   if (made == MAP_FAILED) return failed("a private mapping");
   const std::size_t room_bytes = mapped_ + page_;
@@ -115,7 +117,8 @@ Status OwnedMemory::show_privately() {
   if (skip < page_) munmap(begin + mapped_, page_ - skip);
   if (status.ok() && mremap(there, mapped_, mapped_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
     status = failed("moving a mapping home");
-    // The kernel had no memory for its own tables. The old mapping must not be missing.
+    // The kernel had no memory for its own tables. Maps the memfd at data_ again, because the old
+    // mapping may be gone.
     SLIME_CHECK(mmap(data_, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_.get(), 0) == data_);
   }
   if (!status.ok()) munmap(there == MAP_FAILED ? made : there, mapped_);

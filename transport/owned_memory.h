@@ -9,15 +9,16 @@
 
 namespace slime::transport {
 
-// Page-aligned zeroed memory in a memfd that can neither shrink nor grow. Movable; empty when
-// default made. Thread: one at a time.
+// Page-aligned zeroed memory in a memfd that can neither shrink nor grow. Movable; empty if default
+// constructed. Thread: one at a time.
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  // Makes memory whose pages all exist: touching a page never fails, here or where the memfd is
-  // mapped. With huge pages, the memfd is a multiple of their size, whatever `bytes` is. Errors:
-  // kInvalidArgument for no bytes or too many; kResourceExhausted, with what to do, if the pool has
-  // too few huge pages; kUnimplemented if the kernel has no huge pages; else by errno.
+  // Allocates memory whose pages all exist: touching a page never fails, neither here nor in
+  // another mapping of the memfd. With huge pages, the size of the memfd is a multiple of their
+  // size, even if `bytes` is not. Errors: kInvalidArgument for no bytes or too many;
+  // kResourceExhausted, with what to do, if the pool has too few huge pages; kUnimplemented if the
+  // kernel has no huge pages; otherwise the code for the errno.
   static Result<OwnedMemory> create(std::size_t bytes, Pages pages = Pages::kDefault);
   OwnedMemory(OwnedMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
@@ -33,13 +34,14 @@ class OwnedMemory {
   [[nodiscard]] int fd() const { return fd_.get(); }  // borrowed; -1 when empty
   explicit operator bool() const { return data_ != nullptr; }
 
-  // Gives the memory pages of its own at the same address, with the same bytes. Other mappings of
-  // the memfd then no longer share bytes with it. Errors: by errno; then nothing has changed. Huge
-  // pages need as many pages again from the pool, and Linux 5.16.
+  // Replaces the pages by private pages with the same bytes, at the same address. Other mappings of
+  // the memfd keep the old pages and see no later write. On an error (the code for the errno)
+  // nothing has changed. With huge pages, this takes as many pages again from the pool, and needs
+  // Linux 5.16.
   Status part();
   // Unmaps it.
   void reset();
-  // Gives up the memory for ever without unmapping it, because hardware may still write to it.
+  // Forgets the memory for ever without unmapping it, because hardware may still write to it.
   void leak();
 
  private:
@@ -49,7 +51,8 @@ class OwnedMemory {
   UniqueFd fd_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t mapped_ = 0;  // of the memfd and the mapping: `bytes_`, rounded up where pages are huge
+  // size of the memfd and of the mapping: `bytes_`, rounded up to a multiple of a huge page
+  std::size_t mapped_ = 0;
   std::size_t page_ = 0;
 };
 

@@ -36,7 +36,7 @@ namespace slime::transport {
 
 // ---- the owner's side
 
-// The permission of one peer to copy to or from one region. Thread: any.
+// Permission of one peer to copy from and to one region without the wire. Thread: any.
 class Loan {
  public:
   Loan() = default;
@@ -45,40 +45,41 @@ class Loan {
   virtual ~Loan() = default;
   // Forbids further copies by the peer. Final.
   virtual void revoke() = 0;
-  // After revoke(): returns whether the peer may still be inside a copy. False is final. Always
-  // false for a process that has ended.
+  // Call after revoke(). Returns whether the peer may still be inside a copy. Once false, always
+  // false. False if the peer's process has ended.
   [[nodiscard]] virtual bool busy() const = 0;
-  // Returns whether the loan is revoked and not busy any more.
+  // Returns true if the loan is revoked and the peer is not inside a copy any more.
   [[nodiscard]] virtual bool over() const = 0;
-  // After revoke(): call when the memory has other pages, so that copies of the peer reach nothing.
-  // Ends the loan.
+  // Ends the loan. Call after revoke(), when the region has got other pages: the copies of the peer
+  // then reach only the old pages.
   virtual void let_go() = 0;
 };
 
-// Memory that a peer maps, or reads by its address.
+// What lend() gives to a peer: a descriptor to map the region's memory, or the address at which the
+// kernel reads or writes it for the peer.
 struct Lent {
-  // to map, opened with at most the region's rights; none: read by address
+  // descriptor to map, opened with at most the region's rights; empty: the peer uses the address
   UniqueFd memory;
-  std::uint64_t address = 0;  // in this process, of memory that is read by address
+  std::uint64_t address = 0;  // the region's address in this process, if the peer does not map it
   std::uint64_t length_bytes = 0;
   Rights rights = Rights::kLocal;
 };
 
-// Lends the regions of this side to peers. Thread: any.
+// Gives peers on the same host access to the regions of this side. Thread: any.
 class Lender {
  public:
-  // Lends a region. From here on, revoking the region revokes `loan`. Errors: kNotFound;
-  // kPermissionDenied; kUnimplemented for memory that the kernel cannot read for other processes,
-  // such as that of a device.
+  // Lends a region to the peer. When the region is revoked later, `loan` is revoked, too. Errors:
+  // kNotFound; kPermissionDenied; kUnimplemented for memory that the kernel cannot read for another
+  // process, such as that of a device.
   virtual Result<Lent> lend(Handle region, std::uint64_t key, std::shared_ptr<Loan> loan) = 0;
 
  protected:
   ~Lender() = default;
 };
 
-// How a peer on the same host may reach a region. The region's key says so, so that a peer asks
-// only for regions where asking helps. kMapped (odd keys): by mapping. kRead (multiples of 4): by
-// its address. kOnce (other keys): do not ask.
+// How a peer on the same host may reach a region without the wire. The low bits of the region's key
+// encode this, so that a peer asks only where asking helps. kMapped (odd keys): by mapping it.
+// kRead (multiples of 4): by its address. kOnce (other keys): not at all, use the wire.
 enum class KeyClass : std::uint8_t { kRead, kMapped, kOnce };
 inline KeyClass class_of(std::uint64_t key) {
   if ((key & 1) != 0) return KeyClass::kMapped;
@@ -92,16 +93,18 @@ inline std::uint64_t make_key(std::uint64_t random, KeyClass kind) {
 
 // ---- the peer's side
 
-// A region of the peer, mapped here or read by its address.
+// A region of the peer that this side can copy from or to without the wire: it is mapped here, or
+// the kernel reads and writes it by its address.
 struct PeerWindow {
   std::byte* data = nullptr;  // null: not mapped
-  std::uint64_t address = 0;  // address in the peer, of memory that is not mapped
-  // of the region; copies never go beyond it, whatever a descriptor says
+  std::uint64_t address = 0;  // address in the peer's process, if the region is not mapped here
+  // length of the region; no copy goes beyond it, whatever length a RegionDescriptor has
   std::uint64_t length_bytes = 0;
   std::uint64_t key = 0;
   Rights rights = Rights::kLocal;
   std::uint64_t ticket = 0;
-  // of memory that is not mapped: address in the peer of the gate that writes pass; 0: no writes
+  // address, in the peer's process, of the gate for writes to memory that is not mapped here
+  // (shm/gate.h); 0: such writes are not possible
   std::uint64_t gate = 0;
   std::atomic<std::uint64_t>* in_use = nullptr;
   const std::atomic<std::uint64_t>* shown = nullptr;
@@ -112,10 +115,12 @@ struct PeerWindow {
            (mapped() || need != Rights::kRemoteWrite || gate != 0);
   }
   [[nodiscard]] bool mapped() const { return data != nullptr; }
-  // Returns whether an owner that revokes the region waits for the end of such copies.
+  // Returns whether an owner that revokes the region waits until copies that need the right `need`
+  // have ended.
   [[nodiscard]] bool waited_for(Rights need) const { return mapped() || need == Rights::kRemoteWrite; }
-  // Begins copies that need the right `need`, which covers() has checked. Returns false if the
-  // owner has revoked the region. If waited_for(need), an owner that revokes waits until end().
+  // Begins copies that need the right `need`; covers() must have returned true for them. Returns
+  // false if the owner has revoked the region. If waited_for(need), an owner that revokes the
+  // region later waits until end().
   [[nodiscard]] bool begin(Rights need) const {
     if (!waited_for(need)) return shown->load(std::memory_order_seq_cst) == ticket;
     in_use->store(ticket, std::memory_order_seq_cst);
@@ -123,11 +128,11 @@ struct PeerWindow {
     in_use->store(0, std::memory_order_release);
     return false;
   }
-  // Ends copies. Returns false if the owner revoked the region meanwhile: then the bytes may have
-  // come from memory, or gone into memory, that the owner uses for something else.
+  // Ends copies. Returns false if the owner revoked the region meanwhile: its memory may then have
+  // been in use for something else during the copy.
   [[nodiscard]] bool end(Rights need) const {
-    // Orders the copy before the check. After a read no full fence is needed, which would wait for
-    // stores that are still on their way.
+    // Orders the copy before the load of `shown`. After a read, a load fence is enough: a full
+    // fence would also wait for this thread's stores to become visible.
     if (need == Rights::kRemoteRead)
       load_fence();
     else
@@ -138,12 +143,13 @@ struct PeerWindow {
   }
 };
 
-// Converts an address in the peer's process: for system calls, never to be dereferenced here.
+// Makes a pointer from an address in the peer's process. The pointer is for system calls only: this
+// process must not dereference it.
 inline std::byte* at_peer(std::uint64_t address) {
   return std::bit_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 
-// Blocks that one system call reads from the peer's memory, or writes to it.
+// List of blocks that one system call reads from the peer's memory, or writes to it.
 class PeerBlocks {
  public:
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -164,15 +170,15 @@ class PeerBlocks {
   }
   void clear() { bytes_ = count_ = 0; }
 
-  // For the function that makes the system call: both lists have room for one more entry in front
-  // of these, and one behind.
+  // count(), here() and there() are for the function that makes the system call. Both lists have
+  // room for one more entry before the first block, and for one after the last.
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] iovec* here() { return here_.data() + 1; }
   [[nodiscard]] iovec* there() { return there_.data() + 1; }
 
  private:
-  // Compares the addresses as numbers: an address of the peer may be any value, also null or the
-  // last address.
+  // Returns whether `next` follows `part` directly. Compares the addresses as numbers: an address
+  // of the peer may have any value, also null or the last address.
   static bool ends_at(const iovec& part, const std::byte* next) {
     return std::bit_cast<std::uintptr_t>(part.iov_base) + part.iov_len == std::bit_cast<std::uintptr_t>(next);
   }
@@ -183,11 +189,11 @@ class PeerBlocks {
   std::array<iovec, limits::kFetchBlocks + 2> there_;
 };
 
-// The peer's memory as one connection reaches it, beside the wire. Thread: the loop.
+// Access of one connection to the peer's memory without the wire. Thread: the loop.
 class PeerMemory {
  public:
   enum class Way {
-    kDirect,  // through `window`, which stays until the next event
+    kDirect,  // copy through `window`, which stays valid until the next event
     kAsked,   // the peer has been asked; WireHandler::on_peer_memory() follows
     kWire,    // not at all
   };
@@ -197,26 +203,27 @@ class PeerMemory {
   };
   virtual Reach reach(const RemoteRegion& region) = 0;
 
-  // How a fetch or a store ended. Except after kDone, only some of the bytes may have been copied.
+  // How fetch() or store() ended. After anything but kDone, only a part of the bytes may have been
+  // copied.
   enum class Outcome {
     kDone,
     kFault,   // an address on one of the sides is not mapped, or the kernel cannot read its memory
-    kDenied,  // the kernel does not permit the copy (any more)
-    kGone,    // the peer's process, or its side of the connection, has ended
+    kDenied,  // the kernel does not permit the copy, or permits it no longer
+    kGone,    // the peer's process has ended, or has closed the connection
   };
-  // Reads from the peer's memory, at addresses that the peer has sent. kDone: the peer's connection
-  // was still open when the last byte had come, so the peer had not given back memory that its
+  // Reads from the peer's memory, at addresses that the peer has sent. kDone also means: the peer
+  // had the connection open when the last byte was read, so it had not freed memory that its
   // operations name.
   virtual Outcome fetch(PeerBlocks& list) = 0;
-  // Writes to the peer's memory, through a window that is held for the write. Returns kGone also if
-  // the owner has revoked the region.
+  // Writes to the peer's memory, through a window for which begin() was called. Returns kGone also
+  // if the owner has revoked the region.
   virtual Outcome store(PeerBlocks& list, const PeerWindow& window) = 0;
-  // What both sides found out when they connected: whether this side can read the peer's memory,
-  // and the peer memory of this side.
+  // fetches(): whether the kernel lets this side read the peer's memory. peer_fetches(): whether it
+  // lets the peer read the memory of this side. Both sides tried it when they connected.
   enum class Known { kNo, kYes, kOpen };
   [[nodiscard]] virtual bool fetches() const = 0;
   [[nodiscard]] virtual Known peer_fetches() = 0;  // kOpen: WireHandler::on_peer_memory() follows
-  // From now on no fetch of the peer counts: memory that its fetches name may be given back.
+  // Makes all later fetches of the peer fail, so that memory that they name may be freed.
   virtual void withdraw() = 0;
 
  protected:

@@ -8,8 +8,8 @@
 
 namespace slime::transport {
 
-// A FIFO in one growing ring. Once large enough, it never allocates; std::deque does so all the
-// time. push_back() invalidates references. Thread: one.
+// A FIFO queue in a ring that grows. Unlike std::deque, it allocates nothing once the ring is large
+// enough. push_back() invalidates references. Thread: one.
 template <class T>
 class Queue {
  public:

@@ -53,8 +53,8 @@ void ReceivePool::recycle(ReceiveSlot& slot) {
 
 void ReceivePool::release(ReceiveSlot& slot) {
   if (Loop::driven() == home_ && !shut_.load(std::memory_order_acquire)) return recycle(slot);
-  // Once the slot is back, its loop may end and the port may be destroyed before this function
-  // returns.
+  // Keeps the pool alive: after the slot is back, the loop may end and the port may be destroyed
+  // before this function returns.
   std::shared_ptr<ReceivePool> self;
   std::shared_ptr<Loop> loop;
   {

@@ -15,7 +15,7 @@ namespace slime::transport {
 
 class ReceivePool;
 
-// Is told when a slot of its account is free again. Thread: the loop.
+// Its on_slot_free() is called when a slot of its account is free again. Thread: the loop.
 class CreditOwner {
  public:
   virtual void on_slot_free() noexcept = 0;
@@ -24,16 +24,16 @@ class CreditOwner {
   ~CreditOwner() = default;
 };
 
-// The slots that one endpoint has promised to its peer. Lives until the endpoint has closed the
-// account and the last of its messages is released; until then the pool keeps it alive.
+// Counts the receive slots that one endpoint has promised to its peer. Lives until the endpoint has
+// closed the account and released its last message; the pool keeps the account alive until then.
 struct CreditAccount final : std::enable_shared_from_this<CreditAccount> {
   CreditOwner* owner = nullptr;  // null once the endpoint is gone
-  // slots that the peer may fill, and filled ones that are not released
+  // slots that the peer may fill, and filled slots that are not released yet
   std::uint32_t promised = 0;
   std::uint32_t held = 0;  // of these, filled
 };
 
-// One receive slot. Its memory is the pool's.
+// One receive slot. The pool owns its memory.
 class ReceiveSlot final : public Message::Slot {
  public:
   ReceiveSlot(std::uint32_t index, std::byte* memory) : index_(index), memory_(memory) {}
@@ -45,14 +45,15 @@ class ReceiveSlot final : public Message::Slot {
   friend class ReceivePool;
   const std::uint32_t index_;
   std::byte* const memory_;
-  CreditAccount* account_ = nullptr;  // set, and alive, while the slot is handed out
+  // account of the message in the slot; null while no message holds the slot
+  CreditAccount* account_ = nullptr;
   ReceivePool* pool_ = nullptr;
 };
 
-// The receive slots that the endpoints of one port share. Invariant: what all accounts together
-// have reserved never exceeds the slots, so a message that had a credit always finds one. An
-// account reserves at least the floor while its endpoint lives. Outlives its port while messages
-// are held. Thread: the loop, but for release().
+// The receive slots that the endpoints of one port share. All accounts together never reserve more
+// slots than the pool has, so a message that had a credit always finds a slot. An account reserves
+// at least the floor while its endpoint lives. The pool outlives its port while messages are held.
+// Thread: the loop, except release().
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // `floor`: the slots that each account keeps.
@@ -67,16 +68,19 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   [[nodiscard]] const PortOptions& options() const { return options_; }
   [[nodiscard]] std::uint32_t unreserved() const { return unreserved_; }
 
-  // Reserves and promises the floor. Returns false if the pool has too few slots.
+  // Reserves the floor for `account` and promises these slots. Returns false if the pool has too
+  // few slots.
   bool open(CreditAccount& account);
-  // Call when the endpoint, or the attempt to make one, has ended. Held messages keep their slots.
+  // Call when the account's endpoint, or the attempt to make the endpoint, has ended. Slots of held
+  // messages stay taken.
   void close(CreditAccount& account);
-  // Promises one more slot. The slots of the floor are always there. Further slots come from the
-  // free ones, of which each endpoint leaves a share to others.
+  // Promises one more slot to the account's peer. Slots of the floor are always available. Further
+  // slots come from the unreserved ones, and an account never takes more of these than it leaves
+  // for the others. Returns false if there is none.
   bool promise(CreditAccount& account);
   void take_back(CreditAccount& account, std::uint32_t promises);
 
-  // Marks a slot as filled by the peer of `account`, which had a credit for it.
+  // Marks a slot as filled by the peer of `account`. The peer must have had a credit for it.
   void hand_out(ReceiveSlot& slot, CreditAccount& account) {
     SLIME_CHECK(account.held < account.promised);
     ++account.held;
@@ -84,15 +88,15 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
     slot.account_ = &account;
     slot.pool_ = this;
   }
-  // Puts back a slot that was handed out, when its message has ended or was never made.
+  // Puts back a slot that was handed out: its message has been released, or was never made.
   void recycle(ReceiveSlot& slot);
   // Any thread.
   void release(ReceiveSlot& slot);
-  // Call when the port ends: later releases only free the slots.
+  // Call when the port ends: slots that are released later are no longer used again.
   void shut();
 
  protected:
-  // Takes a slot that may be filled again.
+  // Called with a slot that is free and may be filled again.
   virtual void put_free(ReceiveSlot& slot) = 0;
 
  private:
@@ -104,12 +108,12 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   std::atomic<bool> shut_{false};
   std::shared_ptr<Loop> loop_ SLIME_GUARDED_BY(mutex_);  // null once shut
   std::uint32_t unreserved_;
-  std::uint32_t out_ = 0;                               // slots handed out; once shut, guarded by mutex_
+  std::uint32_t out_ = 0;                               // slots handed out; mutex_ guards it after shut()
   std::vector<std::shared_ptr<CreditAccount>> closed_;  // accounts with messages that are still held
 
   Mutex mutex_;
   std::vector<ReceiveSlot*> released_ SLIME_GUARDED_BY(mutex_);
-  // once shut: until the last slot is back
+  // set by shut() while slots are handed out: keeps this pool alive until the last is back
   std::shared_ptr<ReceivePool> self_ SLIME_GUARDED_BY(mutex_);
 };
 

@@ -7,7 +7,7 @@
 
 namespace slime::transport {
 
-// The thread that dropped the last use may still hold the mutex.
+// Waits for the thread that dropped the last use, which may still hold the mutex.
 RegionUses::~RegionUses() { const MutexLock lock(mutex_); }
 
 bool RegionUses::add_use() {
@@ -24,8 +24,8 @@ void RegionUses::drop_use() {
     SLIME_CHECK(before != 0);
     if (state_.compare_exchange_weak(before, before - 1)) return;
   }
-  // Takes the mutex, so that a waiter cannot miss the change between its check and its wait, and so
-  // that the destructor, called by a closer that saw the count earlier, waits until the lock is
+  // The mutex serves two purposes. A waiter cannot miss this change between its check and its wait.
+  // And the destructor, which may run as soon as the count is zero, waits until this lock is
   // released.
   const MutexLock lock(mutex_);
   SLIME_CHECK((state_.fetch_sub(1) & ~kRevoked) != 0);
@@ -58,8 +58,8 @@ bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops,
       }
       driven = true;
       if (loop->manual_clock()) {
-        // The loop's time stands still while this thread waits: a timer that is not due now never
-        // will be.
+        // Polls only as long as there is work: the manual clock stands still meanwhile, so timers
+        // that are not due now do not become due.
         while (!uses.unused() && loop->poll(Nanos::zero())) {
         }
       } else {

@@ -12,9 +12,9 @@ namespace slime::transport {
 
 class Loop;
 
-// Counts the operations of this process that use a region, from their post to their end, so that a
-// thread that closes the region can wait for them. Thread: any. Lifetime: may be destroyed as soon
-// as it is unused.
+// Counts the posted operations of this process that use a region, so that a thread that closes the
+// region can wait for their end. Thread: any. Lifetime: may be destroyed as soon as unused() is
+// true.
 class RegionUses {
  public:
   RegionUses() = default;
@@ -28,7 +28,8 @@ class RegionUses {
   void revoke() { state_.fetch_or(kRevoked); }
   [[nodiscard]] bool revoked() const { return (state_.load() & kRevoked) != 0; }
   [[nodiscard]] bool unused() const { return (state_.load() & ~kRevoked) == 0; }
-  // Call only after revoke(). Returns false if uses are left at `deadline` of the steady clock.
+  // Waits until the region is unused; call only after revoke(). Returns false if it is still in use
+  // at `deadline` of the steady clock.
   bool wait_unused(TimePoint deadline);
 
  private:
@@ -39,10 +40,10 @@ class RegionUses {
   CondVar changed_;
 };
 
-// Waits until no operation uses the revoked region. The operations end on `loops` (null: gone);
-// this call drives the loops that have no thread. Returns false if operations are left at
-// `deadline` of the steady clock, or can never end because time stands still. Not on any of the
-// loops.
+// Waits until no operation uses the revoked region. The operations end on `loops` (null entries are
+// ignored); this call drives those loops that have no thread. Returns false if operations are left
+// at `deadline` of the steady clock, or cannot end because all loops have manual clocks. Must not
+// be called on any of the loops.
 bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline);
 
 }  // namespace slime::transport

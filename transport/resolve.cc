@@ -14,13 +14,14 @@
 
 namespace slime::transport {
 
-// Shared by the Lookup, the thread that works on it, and the task that brings the answer.
+// One question, shared by its Lookup, the thread that looks the name up, and the posted task that
+// delivers the answer.
 struct Resolver::Question {
   Question(Loop& l, Address a, Answer f) : address(std::move(a)), answer(std::move(f)), loop(&l) {}
   const Address address;
   Answer answer;  // on the loop only
   Mutex mutex;
-  // null once withdrawn, so that no thread touches a loop that is gone
+  // null after the Lookup was destroyed, so that no thread touches a loop that may be gone
   Loop* loop SLIME_GUARDED_BY(mutex);
 };
 
@@ -64,7 +65,7 @@ std::unique_ptr<Lookup> Resolver::ask(Loop& loop, const Address& address, Answer
   return std::make_unique<Handle>(std::move(question));
 }
 
-// Brings the answer to the loop, unless the question was withdrawn.
+// Posts the answer to the question's loop, unless the question was withdrawn.
 void Resolver::deliver(const std::shared_ptr<Question>& question, Result<Addresses> found) {
   const MutexLock lock(question->mutex);
   if (question->loop == nullptr) return;
@@ -122,7 +123,8 @@ namespace {
 struct SystemResolver {
   Resolver resolver{&look_up};
 };
-// A child of fork() has none of its parent's threads.
+// One resolver per process: a child of fork() needs its own, because its parent's threads do not
+// exist in the child.
 constinit PerProcess<SystemResolver> system;
 
 }  // namespace

@@ -22,18 +22,19 @@ class Lookup {
   virtual ~Lookup() = default;
 };
 
-// Looks up host names on threads of its own, at most limits::kResolverThreads, which end when there
-// is nothing to do. getaddrinfo() cannot be interrupted: a question that is withdrawn while its
-// thread is in there costs that thread until it returns, and nothing else. Thread: any.
+// Looks up host names on threads of its own, at most limits::kResolverThreads, which end when no
+// question waits. getaddrinfo() cannot be interrupted: if a question is withdrawn while its thread
+// is inside that call, the thread stays occupied until the call returns. Thread: any.
 class Resolver {
  public:
   using Function = std::function<Result<Addresses>(const Address&)>;
   using Answer = UniqueFunction<void(Result<Addresses>)>;
 
   explicit Resolver(Function function);
-  ~Resolver();  // waits for the lookups that are under way
+  ~Resolver();  // waits for the lookups that are in progress
 
-  // Calls `answer` once on the loop, in a later turn. The loop outlives the Lookup.
+  // Looks up `address` and calls `answer` once on the loop, in a later turn. The loop must outlive
+  // the returned Lookup.
   std::unique_ptr<Lookup> ask(Loop& loop, const Address& address, Answer answer);
 
  private:
@@ -53,11 +54,12 @@ class Resolver {
   const std::shared_ptr<Shared> shared_;
 };
 
-// Calls getaddrinfo(), which blocks. Returns kUnavailable with the reason: names come and go.
+// Calls getaddrinfo(), which blocks. If it fails, returns kUnavailable, because a later attempt may
+// succeed.
 Result<Addresses> look_up(const Address& address);
 
-// Returns the resolver of the process, over look_up(). Lives as long as the process, because
-// look-ups may.
+// Returns the resolver of this process, which uses look_up(). It is never destroyed, because
+// look-ups may last until the process ends.
 Resolver& system_resolver();
 
 }  // namespace slime::transport

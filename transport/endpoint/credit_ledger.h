@@ -11,7 +11,7 @@
 namespace slime::transport {
 
 // Counts the credits that the peer gave: how many messages and notifications this side may still
-// send. Counts only; the endpoint sends and receives. Thread: the loop.
+// send. Only counts: the endpoint itself sends and receives. Thread: the loop.
 class SendCredits {
  public:
   enum class Raise { kOld, kRaised, kTooMany };
@@ -19,40 +19,43 @@ class SendCredits {
   // `initial`: credits that the peer gives before its first grant.
   explicit SendCredits(std::uint32_t initial) : initial_(initial), limit_(initial) {}
 
-  // Credits given and credits used, since the beginning.
+  // limit(): credits that the peer has given since the beginning; used(): those that were used;
+  // free(): those that are left.
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
   [[nodiscard]] std::uint64_t used() const { return used_; }
   [[nodiscard]] std::uint64_t free() const { return limit_ - used_; }
 
   void use() { ++used_; }
-  // Takes back the use of a message or notification that was never sent.
+  // Undoes one use() for a message or notification that was never sent.
   void unuse() { --used_; }
 
-  // Credits kept for messages, which go on while the peer holds the credits of notifications.
-  // 0 if the peer gives few credits.
+  // Returns how many credits notifications must leave free for messages, so that messages go on
+  // while the peer holds the credits of notifications. 0 if the peer gives few credits.
   [[nodiscard]] std::uint64_t message_reserve() const {
     return initial_ >= 2 * limits::kMessageCredits ? limits::kMessageCredits : 0;
   }
 
   // Notes that a post was refused because no more than `reserve` credits were free.
   void want(std::uint64_t reserve) { wanted_ = wanted_ == 0 ? reserve + 1 : std::min(wanted_, reserve + 1); }
-  // Fewest free credits with which the refused posts would pass; 0: no post was refused.
+  // Returns how many free credits the most modest refused post needs; 0: no post was refused.
   [[nodiscard]] std::uint64_t wanted() const { return wanted_; }
   // Returns whether a refused post would pass now.
   [[nodiscard]] bool wanted_are_free() const { return wanted_ > 0 && free() >= wanted_; }
   void forget_wanted() { wanted_ = 0; }
 
-  // Takes a grant: the peer has given `limit` credits since the beginning. kTooMany: no peer gives
-  // so many at once, and nothing has changed.
+  // Notes a grant: the peer has given `limit` credits since the beginning. Returns kOld if `limit`
+  // is not above the known limit. Returns kTooMany, and changes nothing, if it grew by more credits
+  // than a peer can give at once.
   Raise raise(std::uint64_t limit);
 
-  // Returns whether credits are free beyond the initial ones; they go back when nothing is sent.
+  // Returns whether more credits are free than the peer gave initially. The excess (spare credits)
+  // goes back to the peer when this side has sent nothing for kCreditIdle.
   [[nodiscard]] bool has_spare() const { return free() > initial_; }
   void note_send(TimePoint now) { last_send_ = now; }
   // Returns when spare credits go back.
   [[nodiscard]] TimePoint idle_at() const { return last_send_ + limits::kCreditIdle; }
-  // Counts spare credits as used and returns how many go back to the peer. 0 before idle_at(),
-  // which then bounds `next`.
+  // Counts the spare credits as used and returns their number, which the endpoint gives back to the
+  // peer. Before idle_at(), returns 0 and lowers `next` to idle_at().
   std::uint64_t return_idle(TimePoint now, TimePoint& next);
 
  private:
@@ -63,12 +66,12 @@ class SendCredits {
   TimePoint last_send_{};
 };
 
-// Counts the credits that this side gives to the peer: promises of receive slots, out of the port's
-// pool. Counts only; the endpoint sends the grants. Thread: the loop.
+// Counts the credits that this side gives to the peer. Each credit promises a receive slot of the
+// port's pool. Only counts: the endpoint itself sends the grants. Thread: the loop.
 class ReceiveCredits {
  public:
-  // `account` is open. Its promised slots count as granted and announced, except `own_slots`, which
-  // the endpoint keeps for frames of its own.
+  // `account`: open, and the peer knows of its promised slots, which count as granted and
+  // announced. Except `own_slots` of them, which the endpoint keeps for frames of its own.
   ReceiveCredits(ReceivePool& pool, std::shared_ptr<CreditAccount> account, std::uint32_t own_slots);
 
   [[nodiscard]] CreditAccount& account() const { return *account_; }
@@ -76,16 +79,16 @@ class ReceiveCredits {
 
   // Credits promised since the beginning.
   [[nodiscard]] std::uint64_t granted() const { return granted_; }
-  // Credits that the peer used or gave back since the beginning.
+  // Returns how many credits the peer has used or given back since the beginning.
   [[nodiscard]] std::uint64_t received() const { return received_; }
-  // Credits that the peer knows of and has not used.
+  // Returns how many credits the peer knows of and has not used.
   [[nodiscard]] std::uint64_t outstanding() const { return announced_ - received_; }
-  // Returns whether the peer has at most half of its target left.
+  // Returns whether the peer has at most half of the credits that this side wants it to have.
   [[nodiscard]] bool low() const { return outstanding() <= target_ / 2; }
-  // Returns whether credits were granted that the peer has not been told of.
+  // Returns whether this side has granted credits that the peer has not been told of.
   [[nodiscard]] bool unannounced() const { return granted_ != announced_; }
 
-  // Counts all granted credits as told to the peer; returns them.
+  // Marks all granted credits as told to the peer. Returns their number since the beginning.
   std::uint64_t announce() { return announced_ = granted_; }
 
   // Counts a message or notification of the peer. Returns false if the peer had no credit for it.
@@ -99,27 +102,27 @@ class ReceiveCredits {
   bool take_returned(std::uint64_t count);
   // Doubles the peer's target, up to max_credits, because the peer was starved.
   void grow() { target_ = std::min(pool_.options().max_credits, target_ * 2); }
-  // Promises credits up to the target besides the held ones, at most max_credits in all, while
-  // slots are free.
+  // Promises further credits while the pool has free slots, until the peer has its target in
+  // addition to the held credits, but at most max_credits in all.
   void top_up();
 
-  // Keeps the credit of the notification that the receiver handles now.
+  // Keeps the credit of the notification that the receiver is handling, until release().
   void hold() {
     holds_ = true;
     ++held_;
   }
-  // Takes back the credits of notifications that were held, at most `count`.
+  // Frees the slots of `count` credits kept by hold(); of all such credits if they are fewer.
   void release(std::uint32_t count);
-  // Enclose the receiver's call for a notification. end_notification() takes the credit back,
-  // unless hold() was called in between.
+  // begin_notification() and end_notification() enclose the receiver's call for a notification.
+  // end_notification() frees the slot of the credit, unless hold() was called in between.
   void begin_notification() { holds_ = false; }
   void end_notification() {
     if (!holds_ && !ended_) take_back(1);
   }
-  // Call at the end of the endpoint, which takes back all promises: later notifications return no
-  // credit.
+  // Call when the endpoint ends and takes back all its promises: end_notification() then frees no
+  // slot any more.
   void end() { ended_ = true; }
-  // Takes back the slot of a credit that brought no message.
+  // Gives the pool back the slots of `count` credits that brought no message.
   void take_back(std::uint32_t count) { pool_.take_back(*account_, count); }
 
  private:
@@ -129,7 +132,7 @@ class ReceiveCredits {
   std::uint64_t granted_;
   std::uint64_t announced_;
   std::uint64_t received_ = 0;
-  std::uint32_t held_ = 0;  // credits of notifications that the receiver has not handled
+  std::uint32_t held_ = 0;  // credits kept by hold() and not released yet
   bool holds_ = false;      // hold() was called in the current notification
   bool ended_ = false;
   std::uint32_t target_;  // credits that this side wants the peer to have

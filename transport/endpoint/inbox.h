@@ -9,8 +9,8 @@
 
 namespace slime::transport {
 
-// Hands messages and notifications of the peer to the receiver, in their order; keeps those that
-// came before there was a receiver. Thread: the loop.
+// Hands messages and notifications of the peer to the receiver, in their order. Keeps those that
+// arrive before set_receiver(). Thread: the loop.
 class Inbox {
  public:
   // `credits`: the credits of the notifications.
@@ -22,7 +22,7 @@ class Inbox {
   }
   // Null before set_receiver() and after drop_receiver().
   [[nodiscard]] Receiver* receiver() const { return receiver_; }
-  // Returns the receiver, which gets no call from here any more.
+  // Forgets the receiver, so that this Inbox calls it no more, and returns it.
   Receiver* drop_receiver() { return std::exchange(receiver_, nullptr); }
 
   void deliver(Message message) {
@@ -37,7 +37,7 @@ class Inbox {
     else
       notify(imm);
   }
-  // Delivers what came before there was a receiver.
+  // Delivers the messages and notifications that arrived before set_receiver().
   void deliver_kept() {
     if (receiver_ == nullptr || kept_.empty()) return;
     Queue<Arrived> kept = std::exchange(kept_, {});

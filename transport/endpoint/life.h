@@ -12,11 +12,12 @@
 namespace slime::transport {
 
 // Holds the state of an endpoint from connecting to ended. The first error sticks. A broken
-// endpoint ends in a later turn, when the wire or device has nothing left of its operations.
-// Thread: the loop.
+// endpoint ends in a later turn, when the wire or device no longer uses the buffers of its
+// operations. Thread: the loop.
 class EndpointLife {
  public:
-  // Connecting: takes posts, which wait. Broken: no byte moves, operations are still to complete.
+  // kConnecting: the endpoint takes posts, which wait. kBroken: no byte moves; operations have
+  // still to complete.
   enum class State { kConnecting, kOpen, kClosing, kBroken, kEnded };
 
   explicit EndpointLife(State state) : state_(state) {}
@@ -31,23 +32,25 @@ class EndpointLife {
   void opened() {
     if (state_ == State::kConnecting) state_ = State::kOpen;
   }
-  // Takes no posts from here on; accepted posts have until `by`. Returns false if the endpoint
-  // closes or broke before.
+  // Begins the close: refuses new posts; accepted posts have until `by` to complete. Returns false
+  // if the endpoint was closing or broken already.
   bool close(TimePoint by);
-  // Returns false if the endpoint broke before. After close() the reason is not an error.
+  // Breaks the endpoint. Returns false if it was broken already. If close() was called before,
+  // error() does not report `reason`.
   bool break_with(Status reason);
-  // Sets the status of the operations in flight, if it differs from the reason of the break.
+  // Sets the status with which operations in flight complete, if it differs from the reason of the
+  // break.
   void leave(Status leftover) { leftover_ = std::move(leftover); }
   void end() { state_ = State::kEnded; }
 
-  // Returns true the first time: then the receiver must be told.
+  // Returns true at the first call only: the caller then tells the receiver of the end.
   bool tell_closed() { return !std::exchange(told_closed_, true); }
   [[nodiscard]] bool told_closed() const { return told_closed_; }
 
   [[nodiscard]] TimePoint close_by() const { return close_by_; }
-  // Returns the first error. OK while healthy, and when this side closed.
+  // Returns the first error; OK while the endpoint is healthy, and if this side closed it.
   [[nodiscard]] const Status& error() const { return error_; }
-  // Returns the status for operations that did not happen; OK if all of them did.
+  // Returns the status for operations that were not carried out; OK if all of them were.
   [[nodiscard]] const Status& leftover() const { return leftover_; }
 
  private:
@@ -59,7 +62,7 @@ class EndpointLife {
   Status leftover_;
 };
 
-// One timer for everything that an endpoint waits for. It may fire early, never late. Thread: the
+// The one timer of an endpoint, for all its deadlines. It may fire early, never late. Thread: the
 // loop.
 class EndpointTimer {
  public:
@@ -68,8 +71,8 @@ class EndpointTimer {
   EndpointTimer& operator=(const EndpointTimer&) = delete;
   ~EndpointTimer() { cancel(); }
 
-  // `fire(now, pause)`: the process or its machine was paused for `pause` until now; zero mostly.
-  // Set once, before arm().
+  // Sets the function that the timer calls; call once, before arm(). `fire(now, pause)`: `pause` is
+  // how long the process or its machine stood still before `now`, mostly zero.
   void on_fire(UniqueFunction<void(TimePoint, Nanos)> fire) { fire_ = std::move(fire); }
   // Fires at `when` or before.
   void arm(TimePoint when) {
@@ -92,8 +95,9 @@ class EndpointTimer {
 // Finds the one-sided operations that have passed one of their bounds. Thread: the loop.
 class StallWatch {
  public:
-  // Operations that have passed a bound. `reset`: the peer or the device knows of one of them, so
-  // only a reset gives its memory back; otherwise, the operations that can end by themselves.
+  // Operations that have passed a bound. `reset`: the bounds of an operation that the peer or the
+  // device knows of, so that only a reset gives its memory back; null if there is no such
+  // operation. `not_started`: the operations that can end by themselves.
   struct Late {
     const TimeBounds* reset = nullptr;
     std::vector<Handle> not_started;
@@ -103,8 +107,8 @@ class StallWatch {
   [[nodiscard]] TimePoint last_progress() const { return last_progress_; }
   void note_progress(TimePoint now) { last_progress_ = now; }
 
-  // Excuses a pause of this process, or of a machine on the path to the peer: a pause is not a
-  // stall.
+  // Shifts the bounds of all operations by a pause of this process, or of a machine on the path to
+  // the peer: a pause does not count as a stall.
   template <class Record>
   void excuse(SlotMap<Record>& operations, Nanos pause, TimePoint now) {
     if (pause == Nanos::zero()) return;
@@ -112,10 +116,10 @@ class StallWatch {
     operations.for_each([=](Handle, Record& operation) { operation.bounds.excuse(pause, now); });
   }
 
-  // Finds late operations and sets which bound they have `passed`; calls on_time(operation) for the
-  // others. Moves `next` forward to the time of the next look. Timers run before the wire or the
-  // completion queue is read, and after a pause these may show progress. So a stall counts only if
-  // it is found again in the next turn.
+  // Finds the late operations and stores in bounds.passed which bound each has passed. Calls
+  // on_time(operation) for the others. Lowers `next` to the time of the next look. Timers run
+  // before the wire or the completion queue is read, and reading may show progress after a pause.
+  // So a stall counts only if it is found again in the next turn.
   template <class Record, class OnTime>
   Late look(SlotMap<Record>& operations, TimePoint now, TimePoint& next, OnTime on_time) {
     const bool looked = std::exchange(suspected_, false);
@@ -140,7 +144,8 @@ class StallWatch {
 
  private:
   TimePoint last_progress_{};
-  bool suspected_ = false;  // a stall bound has passed, and the connection is looked at once more
+  // an operation seems to have passed its stall bound; the next look decides
+  bool suspected_ = false;
 };
 
 }  // namespace slime::transport

@@ -22,9 +22,9 @@ class PostChecks {
   // within the bounds of both, and the peer allows `need`.
   [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const;
 
-  // Count the use of the copies' local regions by one operation. Consecutive copies with one region
-  // count once, because most batches name few regions. add_uses() returns false if a region is
-  // closed.
+  // add_uses() counts a use of each copy's local region; drop_uses() takes these uses back.
+  // Consecutive copies with the same region count once, because most batches name few regions.
+  // add_uses() returns false, and counts nothing, if a region is closed.
   static bool add_uses(std::span<const CopyBlock> copies);
   static void drop_uses(std::span<const CopyBlock> copies);
   // Returns whether one of the copies uses the region to which `uses` belongs.
@@ -35,13 +35,13 @@ class PostChecks {
   [[nodiscard]] Result<RemoteRegion> import(const RegionDescriptor& descriptor,
                                             std::optional<RemoteAccess> access) const;
 
-  // Return the errors with which posts are refused.
+  // These functions return the errors with which posts are refused.
   [[nodiscard]] Status too_long(std::uint64_t bytes, std::uint32_t most) const;
   [[nodiscard]] Status closed_here() const;
   [[nodiscard]] Status too_many() const;
   [[nodiscard]] Status no_credit() const;
   [[nodiscard]] static Status region_closed();
-  // Returns the error of operations that a close has cut off.
+  // Returns the error of operations that close() ended before they had completed.
   [[nodiscard]] Status cut_by_close() const;
 
  private:

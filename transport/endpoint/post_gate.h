@@ -10,7 +10,7 @@
 
 namespace slime::transport {
 
-// Accepts or refuses the posts of an endpoint, and remembers refusals, so that the receiver learns
+// Accepts or refuses the posts of an endpoint. Remembers refusals, so that the receiver can be told
 // when to try again. Thread: the loop.
 class PostGate {
  public:
@@ -18,16 +18,19 @@ class PostGate {
   PostGate(const PostChecks& checks, const EndpointLife& life, SendCredits& credits)
       : checks_(checks), life_(life), credits_(credits) {}
 
-  // Returns OK, or why an endpoint with this many operations in flight takes no post.
+  // Returns OK if the endpoint takes a post while `in_flight` operations are in flight, else the
+  // reason why not.
   Status refusal(std::size_t in_flight) { return has_room(in_flight) ? Status() : explain(); }
-  // Returns why an endpoint that does not work any more takes no posts.
+  // Returns the error of posts to an endpoint that is closed or broken.
   [[nodiscard]] Status closed() const { return life_.error().ok() ? checks_.closed_here() : life_.error(); }
-  // Refuses a post because no more than `reserve` credits are free.
+  // Returns the error of a post that was refused because no more than `reserve` credits are free,
+  // and remembers the refusal.
   Status refuse_for_credit(std::uint64_t reserve) {
     credits_.want(reserve);
     return checks_.no_credit();
   }
-  // Notes that a post was refused because there was no room.
+  // Remembers that a post was refused because too many operations were in flight or queues were
+  // full.
   void want_room() { wants_room_ = true; }
   [[nodiscard]] bool wants_room() const { return wants_room_; }
 
@@ -35,13 +38,13 @@ class PostGate {
   [[nodiscard]] bool has_room(std::size_t in_flight) const {
     return life_.takes_posts() && in_flight < limits::kMaxOperations;
   }
-  // Returns how many messages would be taken now.
+  // Returns how many messages the endpoint would accept now.
   [[nodiscard]] std::uint64_t messages(std::size_t in_flight) const {
     if (!life_.takes_posts()) return 0;
     return std::min<std::uint64_t>(credits_.free(), limits::kMaxOperations - in_flight);
   }
-  // Returns true if refused posts may be tried again now, and forgets the refusals. The endpoint
-  // has room; `credit`: it has the credits that they wanted.
+  // Returns true if refused posts may be tried again now, and forgets the refusals. Call while the
+  // endpoint has room. `credit`: the credits that refused posts needed are free.
   bool reopen(bool credit) {
     if (!wants_room_ && !credit) return false;
     wants_room_ = false;

@@ -10,23 +10,24 @@
 
 namespace slime::transport {
 
-// Where the thread of a loop sleeps while callers may drive the loop: an epoll of its own. Always
-// wakes for wake-ups; wakes once for the loop's descriptors, if told to.
+// Epoll in which the thread of a loop sleeps while callers may drive the loop. A signal of the
+// loop's WakeUp always ends the sleep. An event of the loop's descriptors ends it once, if
+// hear_fds(true) was called.
 class Bed {
  public:
   static Result<UniqueFd> open(const WakeUp& wake, const WatchedFds& fds);
-  // `fd` is from open() with the same `fds`, which must outlive this object.
+  // `fd` is the result of open() with the same `fds`. `fds` must outlive this object.
   Bed(UniqueFd fd, const WatchedFds& fds) : fd_(std::move(fd)), fds_(fds.fd()) {}
 
-  // Chooses whether the first event of the loop's descriptors wakes the sleeper. Thread: the
-  // driver's.
+  // Sets whether the next event of the loop's descriptors wakes the sleeping thread. Thread: the
+  // one that drives the loop.
   void hear_fds(bool hear);
-  // Returns whether an event of the loop's descriptors would wake the sleeper. Thread: any.
+  // Returns whether an event of the loop's descriptors would wake the sleeping thread. Thread: any.
   [[nodiscard]] bool hears_fds() const { return hears_fds_.load(std::memory_order_seq_cst); }
-  // Notes that the driver has taken the event that would have woken the sleeper. Thread: the
-  // driver's.
+  // Notes that the driving thread has taken the event that was to wake the sleeping thread. Thread:
+  // the one that drives the loop.
   void forget_fds() { hears_fds_.store(false, std::memory_order_relaxed); }
-  // Sleeps until an event, or for `timeout_ms` (-1: without end). Thread: the loop's.
+  // Sleeps until an event, or for `timeout_ms` (-1: no limit). Thread: the loop's own.
   void sleep(int timeout_ms);
 
  private:

@@ -7,8 +7,8 @@
 
 namespace slime::transport {
 
-// Work that a loop runs once in its next turn, without the lock and the allocation of a posted
-// task.
+// Work that a loop runs once, in its next turn. Cheaper than a posted task: it needs no lock and no
+// allocation.
 class Deferred {
  public:
   virtual void run_deferred() noexcept = 0;
@@ -17,8 +17,8 @@ class Deferred {
   ~Deferred() = default;
 };
 
-// The deferred work of one loop. Urgent work must run soon; lazy work may wait until the loop runs
-// for other work. Thread: the driver's.
+// The deferred work of one loop. Urgent work must run in the next turn; lazy work may wait until
+// the loop runs for other work. Thread: the one that drives the loop.
 class Deferrals {
  public:
   // Runs `deferred` once for each call.
@@ -31,13 +31,13 @@ class Deferrals {
   void hurry() { urgent_ = true; }
   [[nodiscard]] bool urgent() const { return urgent_; }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  // Forgets `deferred`, if it waits. Deferred work may drop other work.
+  // Removes `deferred` if it has not run yet. May be called inside run_deferred() of other work.
   void drop(Deferred& deferred) {
     for (auto* list : {&waiting_, &running_})
       std::replace(list->begin(), list->end(), &deferred, static_cast<Deferred*>(nullptr));
   }
-  // Runs all work that waits, in order; work that it adds runs in the next call. Returns whether
-  // any waited.
+  // Runs all waiting work in order. Work that is added meanwhile runs in the next call. Returns
+  // whether any work waited.
   bool run() {
     urgent_ = false;
     if (waiting_.empty()) return false;
@@ -51,7 +51,8 @@ class Deferrals {
 
  private:
   std::vector<Deferred*> waiting_;  // null: dropped
-  std::vector<Deferred*> running_;  // the work of run(); null: has run, or was dropped
+  // work that run() is going through; null: has run, or was dropped
+  std::vector<Deferred*> running_;
   bool urgent_ = false;
 };
 

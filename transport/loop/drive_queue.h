@@ -7,18 +7,19 @@
 
 namespace slime::transport {
 
-// Threads that wait for another thread to leave the loop. Thread: any.
+// Lets threads wait until the thread that drives a loop leaves it. Thread: any.
 class DriveQueue {
  public:
-  // Wakes the waiting threads. Call after storing, with std::memory_order_seq_cst, that no thread
+  // Wakes the waiting threads. Before the call, store with std::memory_order_seq_cst that no thread
   // drives the loop.
   void notify() {
     if (waiters_.load(std::memory_order_seq_cst) == 0) return;
     const MutexLock lock(mutex_);
     free_.notify_all();
   }
-  // Waits until notify() or `until`; not at all if `taken()` is false. `taken()` loads the value
-  // that is stored before notify(), with std::memory_order_seq_cst. May return early.
+  // Waits until notify() or `until`. Returns at once if `taken()` is false; it may return early
+  // otherwise, too. `taken()` must load, with std::memory_order_seq_cst, the value that is stored
+  // before notify().
   template <class Taken>
   void wait(TimePoint until, const Taken& taken) {
     const MutexLock lock(mutex_);

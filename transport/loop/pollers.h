@@ -10,24 +10,25 @@ namespace slime::transport {
 // A source that each turn of a loop polls, because looking at it costs less than waiting for it.
 class Poller {
  public:
-  // Returns true if there was work; then the loop does not block after this turn.
+  // Returns true if there was work: the loop then does not block after this turn.
   virtual bool poll_once() noexcept = 0;
-  // Prepares for a loop that is about to block: makes sure that a descriptor which the loop watches
-  // becomes readable when something comes, then looks once more. Returns false if something came
-  // meanwhile, or there is no such descriptor; then the loop must not block.
+  // Called when the loop is about to block. Makes sure that new work makes a watched descriptor
+  // readable, then looks for work once more. Returns false if there is work, or no such descriptor:
+  // the loop then does not block.
   virtual bool arm() noexcept { return false; }
 
  protected:
   ~Poller() = default;
 };
 
-// The pollers of one loop. Thread: the driver's.
+// The pollers of one loop. Thread: the one that drives the loop.
 class Pollers {
  public:
   void add(Poller& poller) { pollers_.push_back(&poller); }
-  // A poller may remove itself and others while it is polled.
+  // May be called inside poll_once(), for any poller.
   void remove(Poller& poller) {
-    // poll() may be walking over the list, so it erases the entry.
+    // Leaves the entry as null, because poll() may be walking over the list: poll() erases the
+    // entry.
     std::replace(pollers_.begin(), pollers_.end(), &poller, static_cast<Poller*>(nullptr));
     removed_ = true;
   }

@@ -9,7 +9,7 @@
 
 namespace slime::transport {
 
-// Tasks that any thread hands to the driver of a loop.
+// Tasks that any thread posts and the thread that drives the loop runs.
 class PostedTasks {
  public:
   // Thread: any.
@@ -18,14 +18,14 @@ class PostedTasks {
     tasks_.push_back(std::move(task));
     pending_.store(true, std::memory_order_seq_cst);
   }
-  // Returns whether run() would run a task. Thread: any. A thread that is about to sleep asks with
-  // std::memory_order_seq_cst. Then either that thread sees the new task, or the thread that adds
-  // the task sees the sleeper.
+  // Returns whether a task waits for run(). Thread: any. A thread that is about to sleep must pass
+  // std::memory_order_seq_cst: then either it sees a new task, or the thread that adds the task
+  // sees that it sleeps.
   [[nodiscard]] bool pending(std::memory_order order = std::memory_order_acquire) const {
     return pending_.load(order);
   }
-  // Runs the tasks that are there, in order; tasks that they add run in the next call. Returns
-  // whether any ran. Thread: the driver's.
+  // Runs the waiting tasks in order. Tasks that they add run in the next call. Returns whether any
+  // task ran. Thread: the one that drives the loop.
   bool run() { return pending() && run_all(); }
 
  private:
@@ -38,7 +38,7 @@ class PostedTasks {
     }
     for (Task& task : tasks) {
       task();
-      task = Task();  // frees what it captured before the next task runs
+      task = Task();  // frees the task's captures before the next task runs
     }
     return !tasks.empty();
   }

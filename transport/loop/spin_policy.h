@@ -7,20 +7,22 @@
 
 namespace slime::transport {
 
-// How long a loop spins after its last work before it blocks: at least `shortest`, and up to
-// `longest` while work keeps coming within that time. Reads no clock. Thread: the driver's.
+// Decides how long a loop spins after its last work before it blocks: `shortest` at least, and up
+// to `longest` while new work keeps coming within `longest`. Reads no clock. Thread: the one that
+// drives the loop.
 class SpinPolicy {
  public:
   SpinPolicy(Nanos shortest, Nanos longest) : shortest_(shortest), longest_(longest), spin_(shortest) {}
 
-  // Notes that something ran since the last update().
+  // Notes that the loop has done work since the last update().
   void note_work() { worked_ = true; }
-  // Begins to spin at `now`, as after work; keeps the pace.
+  // Lets a new spin begin at `now`, as if work had just been done. Keeps the chosen length.
   void restart(TimePoint now) {
     worked_ = false;
     last_work_ = now;
   }
-  // Takes `now` as the time of the work noted since the last call. Call before idle() and spins().
+  // Counts work that was noted since the last update() as done at `now`, and chooses the length of
+  // the spin. Call before idle() and spins().
   void update(TimePoint now) {
     if (!std::exchange(worked_, false)) return;
     const Nanos gap = now - std::exchange(last_work_, now);
@@ -33,7 +35,8 @@ class SpinPolicy {
  private:
   Nanos shortest_;
   Nanos longest_;
-  Nanos spin_;  // chosen from the pace of the last work
+  // length of the spin: twice the time between the last two pieces of work, within the limits
+  Nanos spin_;
   bool worked_ = false;
   TimePoint last_work_{};
 };

@@ -16,8 +16,9 @@ void Timers::cancel(TimerId& id) {
 bool Timers::run_due(TimePoint now) {
   if (next() > now) return false;
   bool ran = false;
-  // Skips timers that are added meanwhile: a timer that adds itself again in the past must not
-  // starve the rest. Keeps its place as a key, because a task may add and cancel timers.
+  // Skips timers that tasks add meanwhile: a timer that adds itself again in the past must not
+  // starve the others. Remembers the last key, not an iterator, because tasks may add and cancel
+  // timers.
   const std::uint64_t newest = sequence_;
   Key last{TimePoint::min(), 0};
   for (;;) {

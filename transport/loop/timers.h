@@ -15,18 +15,18 @@ struct TimerId {
   explicit operator bool() const { return sequence != 0; }
 };
 
-// The timers of one loop. Each runs its task once. Timers of the same time run in the order in
-// which they were added. Thread: the driver's.
+// The timers of one loop. Each runs its task once. Timers for the same time run in the order in
+// which they were added. Thread: the one that drives the loop.
 class Timers {
  public:
   TimerId add(TimePoint when, Task task);
-  // Ignores a timer that has run or was cancelled. Clears `id`.
+  // Cancels a timer and clears `id`. Does nothing to a timer that has run or was cancelled.
   void cancel(TimerId& id);
-  // Returns the time of the first timer; kNever when there is none.
+  // Returns the time of the earliest timer; kNever if there is no timer.
   [[nodiscard]] TimePoint next() const { return timers_.empty() ? kNever : timers_.begin()->first.first; }
   [[nodiscard]] bool empty() const { return timers_.empty(); }
-  // Runs the timers that are due at `now`, but none that their tasks add. Tasks may add and cancel
-  // timers. Returns whether any ran.
+  // Runs the timers that are due at `now`, but no timers that their tasks add. Tasks may add and
+  // cancel timers. Returns whether any timer ran.
   bool run_due(TimePoint now);
 
  private:

@@ -8,14 +8,13 @@
 
 namespace slime::transport {
 
-// A descriptor that becomes readable when a thread signals, and stays readable until it is drained.
-// Thread: any.
+// A descriptor that becomes readable by signal(), and stays readable until drain(). Thread: any.
 class WakeUp {
  public:
   static Result<WakeUp> create();
   void signal() const;
   void drain() const;
-  // Waits until it is readable, or for `time`. Returns whether it is readable.
+  // Waits until the descriptor is readable, or for `time`. Returns whether it is readable.
   [[nodiscard]] bool wait(Nanos time) const;
   [[nodiscard]] int fd() const { return fd_.get(); }
 

@@ -64,7 +64,8 @@ bool WatchedFds::dispatch(const Ready& ready, const WakeUp& wake) {
       continue;
     }
     const auto it = watches_.find(static_cast<int>(event.data.u64 & 0xffffffffU));
-    // An earlier handler may have closed the descriptor, and the number may be in use again.
+    // Drops an event of an earlier watch: a handler may have closed the descriptor since, and the
+    // kernel may have given its number to a new one.
     if (it == watches_.end() || it->second.generation != static_cast<std::uint32_t>(event.data.u64 >> 32))
       continue;
     it->second.handler->on_fd_events(event.events);

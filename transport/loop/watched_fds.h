@@ -14,19 +14,19 @@
 
 namespace slime::transport {
 
-// Gets the events of one watched descriptor, on the loop.
+// Handles the events of one watched descriptor. Called on the loop.
 class FdHandler {
  public:
-  // `events` are EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP bits. May watch and unwatch any
-  // descriptor, also its own.
+  // `events` are EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP bits. The function may watch and
+  // unwatch any descriptor, its own included.
   virtual void on_fd_events(std::uint32_t events) noexcept = 0;
 
  protected:
   ~FdHandler() = default;
 };
 
-// The descriptors that one loop watches: an epoll, which also contains the loop's wake-up. Level
-// triggered. Thread: the driver's.
+// The descriptors that one loop watches, in an epoll that also contains the loop's WakeUp. Level
+// triggered. Thread: the one that drives the loop.
 class WatchedFds {
  public:
   // The events of one wait().
@@ -36,21 +36,22 @@ class WatchedFds {
   };
 
   static Result<WatchedFds> create(const WakeUp& wake);
-  // Each descriptor has one handler, which outlives the watch.
+  // Watches `fd`. Each descriptor has one handler, which must outlive the watch.
   Status watch(int fd, std::uint32_t events, FdHandler& handler);
   Status change(int fd, std::uint32_t events);  // of a watched descriptor
   void unwatch(int fd);
-  // Waits up to `timeout_ms` (0: not at all; -1: without end) for events.
+  // Waits up to `timeout_ms` (0: not at all; -1: no limit) for events.
   void wait(Ready& ready, int timeout_ms) const;
-  // Calls the handlers of the events, and drains `wake`. Returns whether it called a handler.
+  // Calls the handlers of the events in `ready`; drains `wake` if it has been signalled. Returns
+  // whether it called a handler.
   bool dispatch(const Ready& ready, const WakeUp& wake);
-  // Returns the epoll, which is readable while a descriptor has events.
+  // Returns the epoll descriptor, which is readable while a watched descriptor has events.
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
  private:
   struct Watch {
     FdHandler* handler;
-    std::uint32_t generation;  // differs for each watch of a descriptor number
+    std::uint32_t generation;  // distinguishes successive watches of one descriptor number
   };
   explicit WatchedFds(UniqueFd epoll) : epoll_(std::move(epoll)) {}
 

@@ -40,8 +40,8 @@ Result<PeerBell> PeerBell::map(UniqueFd page, UniqueFd event, std::uint32_t numb
   return out;
 }
 
-// Sets the bit first, then checks whether the other side sleeps. The side that goes to sleep does
-// both in the reverse order.
+// Sets the bits first, then checks whether the port sleeps. A port that goes to sleep first says
+// so, then checks the bits: so a ring is never missed.
 void PeerBell::ring() {
   BellPage& page = *reinterpret_cast<BellPage*>(memory_.data());
   page.rung[number_ / 64].fetch_or(std::uint64_t{1} << (number_ % 64), std::memory_order_seq_cst);
@@ -50,8 +50,8 @@ void PeerBell::ring() {
       page.sleeping.exchange(0, std::memory_order_seq_cst) == 0)
     return;
   const std::uint64_t one = 1;
-  // If the counter is full, a wake-up is pending. Any other failure is a peer that broke its own
-  // descriptor.
+  // Ignores errors: a full counter means that a wake-up is pending already, and any other failure
+  // means that the peer broke its own descriptor.
   [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
 }
 

@@ -12,10 +12,10 @@
 
 namespace slime::transport::shm {
 
-// Memory by which a port learns of connections that it does not look at. One bit for each of them,
-// so that a look costs the same whatever their number; and a flag that says whether the port must
-// be woken. All peers of the port map this page: what they write there only makes the port look
-// once more.
+// A page by which peers tell a port of activity on connections whose rings the port does not look
+// at. Each connection has one bit, so that a look at the page costs the same for any number of
+// connections; a flag says that the port sleeps and must be woken. All peers of the port map the
+// page, but the worst that they can do with it is to make the port look once more.
 struct BellPage {
   alignas(128) std::atomic<std::uint32_t> sleeping{0};
   alignas(128) std::atomic<std::uint64_t> words_rung{0};  // bit n: look at rung[n]
@@ -24,7 +24,7 @@ struct BellPage {
 inline constexpr std::size_t kBellBytes = 4096;
 static_assert(sizeof(BellPage) <= kBellBytes && limits::kShmPeers % 64 == 0 && limits::kShmPeers <= 64 * 64);
 
-// The bell of a port itself. Thread: the loop.
+// This port's own bell, which its peers ring. Thread: the loop.
 class Bell {
  public:
   Status open();
@@ -34,8 +34,8 @@ class Bell {
   // Calls fn(number) for each connection that rang.
   template <class F>
   void take(F fn);
-  // Call before the loop blocks until event_fd() is readable. Returns false if a peer rang
-  // meanwhile.
+  // Call before the loop blocks until event_fd() is readable. Returns false if a peer has rung
+  // meanwhile: then the loop must not block.
   bool sleep();
   void wake() { page().sleeping.store(0, std::memory_order_relaxed); }
   // Clears the event.
@@ -49,11 +49,12 @@ class Bell {
   SharedMemory memory_;
 };
 
-// The bell of a peer, with our number there. Thread: the loop.
+// The bell of the peer's port, rung under the number that the peer gave to this connection. Thread:
+// the loop.
 class PeerBell {
  public:
   PeerBell() = default;
-  // Returns kCorrupt if the descriptors are not a bell.
+  // Maps the peer's bell. Returns kCorrupt if the number or the memory cannot be a bell.
   static Result<PeerBell> map(UniqueFd page, UniqueFd event, std::uint32_t number);
   void ring();
 

@@ -12,7 +12,8 @@
 namespace slime::transport::shm {
 namespace {
 
-// The kernel closes a process's sockets after none of its threads can touch memory any more.
+// Returns whether the process at the other end of `socket` has ended. The kernel closes the sockets
+// of a process only when none of its threads can touch memory any more.
 bool is_gone(int socket) {
   pollfd entry{socket, POLLIN, 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR)) != 0;
@@ -22,8 +23,9 @@ bool is_gone(int socket) {
 
 class Exports::Export final : public Loan {
  public:
-  // `mapped`: true if the peer maps the region. False: the peer reads the region by its address,
-  // and no thread waits for that; or also writes it by its address, if it is given a gate.
+  // `mapped`: true if the peer maps the region. False if the peer reads the region by its address,
+  // for which no revocation waits. Such a peer may also write the region by its address, once
+  // let_write() has given it a gate.
   Export(std::shared_ptr<Attachment> attachment, ExportPage& page, std::size_t slot, std::uint64_t ticket,
          bool mapped)
       : attachment_(std::move(attachment)), page_(page), slot_(slot), ticket_(ticket), mapped_(mapped) {
@@ -49,7 +51,7 @@ class Exports::Export final : public Loan {
     const MutexLock lock(mutex_);
     return may_be_copying();
   }
-  // Returns whether no copy can use the export any more: its slot may be used again.
+  // Returns true if no copy can use the export any more, so that its slot may be used again.
   [[nodiscard]] bool over() const override {
     const MutexLock lock(mutex_);
     return revoked_ && !may_be_copying();
@@ -61,7 +63,8 @@ class Exports::Export final : public Loan {
   }
 
  private:
-  // Drops the attachment with the last answer that is false: a region may outlive many connections.
+  // Returns whether the peer may be inside a copy. After revoke(), drops the attachment when this
+  // becomes false: the region may outlive many connections.
   bool may_be_copying() const SLIME_REQUIRES(mutex_) {
     if (attachment_ == nullptr) return false;
     if ((mapped_ || gate_) && page_.in_use.load(std::memory_order_seq_cst) == ticket_ &&
@@ -70,9 +73,9 @@ class Exports::Export final : public Loan {
     if (revoked_) end();
     return false;
   }
-  // Call with the gate closed. Returns true if the call that had passed the gate is over, or if the
-  // thread is stopped, so that it is not inside a system call. Its later calls do not pass the
-  // gate.
+  // Call after the gate was closed. Returns true if the peer's last call that passed the gate is
+  // over, or if the peer's thread is stopped, because a stopped thread is not inside a system call.
+  // Later calls of that thread do not pass the gate.
   bool no_longer_writes() const SLIME_REQUIRES(mutex_) {
     if (!gate_) return false;
     const std::uint64_t writing = page_.writing.load(std::memory_order_seq_cst);
@@ -96,11 +99,12 @@ class Exports::Export final : public Loan {
 Exports::Exports(std::shared_ptr<Attachment> attachment, ExportPage& page)
     : attachment_(std::move(attachment)), page_(page) {}
 
-// A busy export keeps the attachment until its copy has ended.
+// Revokes all exports. An export whose copy is in progress keeps the attachment until the copy has
+// ended.
 Exports::~Exports() { (void)take_back(); }
 
-// Revokes all exports before it looks whether a peer still uses one: a peer that ends one copy
-// meanwhile cannot begin another.
+// Revokes all exports before it checks whether the peer uses one: otherwise a peer could end one
+// copy and begin another between two checks.
 std::shared_ptr<const Loan> Exports::take_back() {
   for (const std::shared_ptr<Export>& lent : exports_) lent->revoke();
   std::shared_ptr<const Loan> inside;

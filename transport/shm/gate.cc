@@ -18,8 +18,8 @@
 namespace slime::transport::shm {
 namespace {
 
-// A range of addresses where neither programs, their heaps nor mappings placed by the kernel ever
-// are. With the thread sanitizer a lower range, because it allows none there.
+// A range of addresses that programs, their heaps and the kernel's own choice of mappings never
+// use. The thread sanitizer allows no mapping there, so a lower range is used with it.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kLowest = std::uint64_t{1} << 36;
 constexpr std::uint64_t kSpan = std::uint64_t{1} << 37;
@@ -37,7 +37,7 @@ std::uint64_t page_bytes() {
 
 void* at(std::uint64_t address) { return std::bit_cast<void*>(static_cast<std::uintptr_t>(address)); }
 
-// Maps at a random address, where another gate may be.
+// Maps a gate at a random address. Returns 0 if that address is taken, such as by another gate.
 std::uint64_t map_somewhere() {
   std::uint64_t random = 0;
   random_bytes(std::as_writable_bytes(std::span(&random, 1)));
@@ -81,7 +81,8 @@ std::uint64_t Gate::over() const {
 
 std::uint64_t Gate::last_word(std::uint64_t gate) { return gate + page_bytes(); }
 
-// The state follows the name in parentheses, which may hold any characters.
+// Reads the state from /proc. The state is behind the thread's name, which is in parentheses and
+// may itself have any characters.
 bool is_stopped(int process, int thread) {
   const UniqueFd file(
       ::open(str("/proc/", process, "/task/", thread, "/stat").c_str(), O_RDONLY | O_CLOEXEC));

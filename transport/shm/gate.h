@@ -5,16 +5,18 @@
 
 namespace slime::transport::shm {
 
-// A gate that the writes of a peer into memory of this process pass: two pages of this process, at
-// an address where no other process has anything. Each call of the kernel writes a word to the
-// first page, then the bytes, then the word to the second page. The kernel takes them in this
-// order, and ends the call at a page that is not there. So a call that finds the gate closed has
-// written nothing, whatever process it reaches. The second page says which calls are over, even if
-// the thread of the peer has not run since. Movable. Thread: one at a time.
+// Lets a peer write memory of this process by its address, until the gate is closed. A gate is two
+// pages of this process, at an address where other processes have no memory. Each of the peer's
+// system calls writes a word to the first page, then its bytes, then the word to the second page,
+// in this order; it ends at a page that is not mapped. So a call that finds the gate closed (first
+// page unmapped) has written nothing, even if the peer's process id now means another process. The
+// second page shows which call ended last, even if the peer's thread has not run since. Movable.
+// Thread: one at a time.
 class Gate {
  public:
   Gate() = default;  // none
-  // Returns none if there is no room for a gate, or this process has too many.
+  // Makes an open gate. Returns an empty Gate if no address was free, or this process has too many
+  // gates.
   static Gate open();
   Gate(Gate&& other) noexcept
       : address_(std::exchange(other.address_, 0)), closed_(std::exchange(other.closed_, false)) {}
@@ -28,11 +30,12 @@ class Gate {
 
   // Returns the address of the first page; 0: none.
   [[nodiscard]] std::uint64_t address() const { return address_; }
-  // Closes the gate: no later call passes it. A call that has passed may still write.
+  // Closes the gate: later calls of the peer do not pass it. A call that has passed already may
+  // still write.
   void close();
-  // Returns the word of the last call that is over.
+  // Returns the word of the peer's last call that passed the gate and has ended.
   [[nodiscard]] std::uint64_t over() const;
-  // Returns the address where a peer writes the word last.
+  // Returns the address to which a peer's call writes its word at the end.
   static std::uint64_t last_word(std::uint64_t gate);
 
  private:
@@ -42,8 +45,8 @@ class Gate {
   bool closed_ = false;
 };
 
-// Returns whether a thread of another process is stopped, by a signal or a debugger. A stopped
-// thread is not inside a system call that copies. Returns false also if the state cannot be told.
+// Returns whether a thread of another process is stopped by a signal or a debugger. A stopped
+// thread is not inside a system call that copies. Returns false if the state is unknown.
 bool is_stopped(int process, int thread);
 
 }  // namespace slime::transport::shm

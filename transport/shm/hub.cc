@@ -88,7 +88,7 @@ void Hub::on_visitors() {
       return;
     }
     if (!check_neighbour(socket.get()).ok()) continue;
-    // The oldest connection without a packet makes room for the next.
+    // Drops the oldest connection that has sent no packet, to make room for the new one.
     if (visitors_.size() >= limits::kPendingHandshakes) drop(*visitors_.front());
     auto visitor = std::make_unique<Visitor>(*this, std::move(socket));
     if (!loop_.watch(visitor->socket.get(), EPOLLIN, *visitor).ok()) continue;
@@ -100,8 +100,8 @@ void Hub::on_visitors() {
   }
 }
 
-// Stops accepting for a while: the process is out of descriptors or memory. The connection stays in
-// the backlog and the socket stays readable, so watching the socket would spin.
+// Stops accepting for a while, because the process is out of descriptors or memory. The connection
+// stays in the backlog and the socket readable: the loop would call on_visitors() again and again.
 void Hub::pause_accepting() {
   if (accept_again_ || !loop_.change_watch(listening_.get(), 0).ok()) return;
   accept_again_ = loop_.add_timer(deadline_after(loop_.now(), limits::kAcceptBackoff), [this] {
@@ -118,7 +118,8 @@ void Hub::on_packet(Visitor& visitor) {
   Result<Packet> packet = receive_packet(visitor.socket.get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
   const Result<AttachPacket> attach = packet ? decode_attach(*packet) : Result<AttachPacket>(packet.error());
-  // Tells the initiator at once that its descriptors were lost, so that it need not wait.
+  // This process could not receive the descriptors. Tells the initiator so at once, because it
+  // would otherwise wait until its timeout.
   if (packet && attach.status().code() == Code::kResourceExhausted)
     send_refusal(visitor.socket.get(), attach.error());
   if (!attach) return drop(visitor);
@@ -204,8 +205,8 @@ void Hub::tell_untold() {
   untold_.clear();
 }
 
-// Goes back to as many wires as a turn should look at: the peers of the wires that were quiet for
-// the longest ring from now on.
+// Stops looking at the quietest wires until at most kShmWatched are left. The peers of the removed
+// wires ring the bell from now on.
 void Hub::cool_down() {
   std::erase(watched_, nullptr);
   while (watched_.size() > limits::kShmWatched) {
@@ -213,7 +214,8 @@ void Hub::cool_down() {
         watched_.begin(), watched_.end(),
         [](const ShmWire* a, const ShmWire* b) { return a->quiet_looks() < b->quiet_looks(); });
     if ((*quietest)->quiet_looks() == 0 || !(*quietest)->park()) return;
-    // A busy port never arms, so a wire that is no longer looked at asks for room here, too.
+    // Asks the peer to ring when there is room, because the hub no longer looks at this wire. arm()
+    // also does this, but is not called while the port is busy.
     if (!(*quietest)->await_room()) return;
     watched_.erase(quietest);
   }

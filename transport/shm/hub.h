@@ -16,17 +16,18 @@ namespace slime::transport::shm {
 class ShmWire;
 
 struct Options {
-  // False: the two processes do not read the memory of each other by address, as if the kernel
-  // refused.
+  // If false, neither process reads or writes the memory of the other by address, as if the kernel
+  // refused it.
   bool fetches = true;
-  // False: no process writes the memory of this process by address, as if it were in another pid
-  // namespace.
+  // If false, no peer gets a gate to write memory of this process by address, as if the peer were
+  // in another pid namespace.
   bool gates = true;
 };
 
-// What the wires of one port share: the bell, the local socket through which descriptors come, and
-// the looks at rings. The hub looks at the rings of a few busy wires; the peers of other wires ring
-// the bell. Thread: the loop. Lifetime: until the port and the last wire are gone.
+// The parts that all wires of one port share: the bell, the local socket over which descriptors
+// arrive, and the poller of the rings. The hub looks at the rings of a few busy wires in each turn;
+// the peers of other wires ring the bell. Thread: the loop. Lifetime: until the port and the last
+// wire are gone.
 class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
  public:
   static Result<std::shared_ptr<Hub>> create(Loop& loop, Options options = {});
@@ -37,29 +38,32 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   [[nodiscard]] Loop& loop() const { return loop_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const Bell& bell() const { return bell_; }
-  // Returns parameters with a new cookie, which is expected until forget().
+  // Returns parameters with a new cookie. Until forget(), a packet with that cookie is accepted.
   Parameters expect();
   void forget(const InstanceId& cookie);
-  // Gives to `wire` the packet that an initiator with this cookie has sent or will send.
+  // Hands to `wire` the packet with this cookie from an initiator: now if it has arrived, else when
+  // it arrives.
   void claim(const InstanceId& cookie, ShmWire& wire);
 
-  // Returns the number under which the peer of this wire rings; kResourceExhausted when all numbers
-  // are taken.
+  // Adds a wire. Returns the number under which the wire's peer rings the bell; kResourceExhausted
+  // if all numbers are in use.
   Result<std::uint32_t> add(ShmWire& wire);
   void remove(std::uint32_t number);
-  // Unmaps the windows of wires that have ended.
+  // Returns the object that unmaps the windows of all wires of this hub.
   [[nodiscard]] Unmapper& unmapper() { return unmapper_; }
-  // Calls age() of the wires now and then, until no wire has pages to give back.
+  // Calls age() of all wires at intervals, until no wire has memory to give back.
   void age_later();
-  // Calls tell_now() of the wire when this look is over, or the next one.
+  // Calls wire.tell_now() at the end of the current look at the rings, or of the next one.
   void tell_later(ShmWire& wire) { untold_.push_back(&wire); }
   [[nodiscard]] bool looking() const { return looking_; }
   [[nodiscard]] std::uint64_t looks() const { return looks_; }  // looks that have begun; never 0
-  // Looks at the wire in each turn from now on, until it has been quiet while others were busy.
+  // Looks at the rings of `wire` in each turn from now on, until the wire has been quiet while
+  // others were busy.
   void watch(ShmWire& wire);
 
  private:
-  // The socket and the packet that came for a cookie, or the wire that waits for them.
+  // What is known for a cookie: the wire that waits for a packet, or the packet that has arrived,
+  // with its socket.
   struct Expected {
     ShmWire* wire = nullptr;
     UniqueFd socket;

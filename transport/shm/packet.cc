@@ -162,7 +162,7 @@ void send_refusal(int socket, const Status& reason) {
 
 Result<Packet> receive_packet(int socket) {
   Packet out;
-  // one byte more than the longest packet, so that a longer packet is noticed
+  // room for one byte more than the longest packet, so that a packet that is too long is noticed
   out.bytes.resize(sizeof(WindowReply) + 1);
   iovec part{out.bytes.data(), out.bytes.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};

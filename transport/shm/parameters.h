@@ -10,7 +10,7 @@
 
 namespace slime::transport::shm {
 
-// The data that the two sides send each other in the handshake, 60 bytes.
+// Data of 60 bytes that each side sends the other in the handshake.
 struct Parameters {
   static constexpr std::uint32_t kVersion = 2;  // 2: regions may be mapped
 
@@ -18,15 +18,15 @@ struct Parameters {
   std::uint32_t uid = 0;
   std::uint32_t pid = 0;   // for people
   InstanceId boot;         // of the kernel: names the host
-  InstanceId socket_name;  // local socket on which the sender's port listens
-  InstanceId cookie;       // what the peer sends to that socket, if it is the initiator
+  InstanceId socket_name;  // name of the local socket on which the sender's port listens
+  InstanceId cookie;       // an initiator sends its peer's cookie to the peer's local socket
 
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };
 
-// The data that an initiator sends with its offer of shared memory: its host, namespaces and user.
-// 36 bytes.
+// Data of 36 bytes that an initiator sends with its offer of shared memory: its host, namespaces
+// and user.
 struct Hint {
   InstanceId boot;
   std::uint64_t network_namespace = 0;  // namespace of its local sockets; 0: unknown
@@ -38,16 +38,17 @@ struct Hint {
   [[nodiscard]] ByteVector encode() const;
 };
 
-// Returns OK, or why two processes with these hints cannot share memory. `theirs` may be any bytes.
+// Returns OK if processes with these hints can share memory, else the reason why not. `theirs` may
+// be any bytes.
 Status check_hints(Bytes ours, std::string_view self_name, Bytes theirs, std::string_view peer_name);
 
-// Returns the name of a local socket, in the abstract namespace.
+// Returns the name of the local socket with this id, in the abstract namespace.
 std::string local_socket_name(const InstanceId& id);
 
-// Returns the id of this boot of the kernel; kUnavailable if /proc cannot be read.
+// Returns the id of this boot of the host's kernel; kUnavailable if /proc cannot be read.
 Result<InstanceId> boot_id();
 
-// Returns OK, or why the two processes cannot share memory.
+// Returns OK if the two processes can share memory (same host and user), else the reason why not.
 Status check_same_host(const Parameters& ours, const Parameters& theirs, const std::string& peer_name);
 
 }  // namespace slime::transport::shm

@@ -25,8 +25,8 @@ PeerProcess::PeerProcess(const InstanceId& ours, const InstanceId& theirs, bool 
 
 std::uint64_t PeerProcess::word() const { return allowed_ ? reinterpret_cast<std::uintptr_t>(&ours_) : 0; }
 
-// The kernel translates the id into our pid namespace, wherever the other process is; 0 if the
-// process has no id there.
+// SO_PEERCRED has the peer's process id in the pid namespace of this process; 0 if the peer has no
+// id in it.
 void PeerProcess::meet(int socket, std::uint64_t their_word) {
   ucred credentials{};
   socklen_t length = sizeof credentials;

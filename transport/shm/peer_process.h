@@ -11,34 +11,32 @@
 namespace slime::transport::shm {
 
 // The other process of a connection. The kernel may let each of the two processes read and write
-// the memory of the other one by its address.
-//
-// Each side keeps its cookie, which the other side knows from the handshake, at an address that it
-// tells. A call that reads memory of a process reads that word last. If the word is right, the
-// process is the one of the connection (another process may have its id by now), and its side of
-// the connection stands. A call that writes memory passes a gate of the owner first (gate.h).
-// Thread: the loop.
+// the memory of the other by its address. Each side keeps its cookie (its "word"), which the other
+// side knows from the handshake, in memory whose address it sends. A call that reads memory of the
+// peer reads that word last. If the word is right, the process is still the peer (not another
+// process with a reused id), and the peer's side of the connection was still open. A call that
+// writes memory of the peer passes a gate of the peer first (gate.h). Thread: the loop.
 class PeerProcess {
  public:
   using Outcome = PeerMemory::Outcome;
   using Known = PeerMemory::Known;
 
-  // `allowed`: false behaves as if the kernel refused, in both directions.
+  // `allowed`: if false, this object behaves as if the kernel refused access in both directions.
   PeerProcess(const InstanceId& ours, const InstanceId& theirs, bool allowed);
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
-  // Returns the address of the word of this process; 0: no process may read its memory.
+  // Returns the address of this process's word; 0: the peer must not read memory of this process.
   [[nodiscard]] std::uint64_t word() const;
-  // Tries to read the process at the other end of the local socket; `their_word` is the address of
-  // its word.
+  // Tries to read the memory of the process at the other end of the local socket. `their_word`:
+  // address of that process's word.
   void meet(int socket, std::uint64_t their_word);
-  // Notes whether the other side could read this process.
+  // Notes whether the peer can read memory of this process, as the peer has reported.
   void told(bool fetches) { peer_fetches_ = fetches ? Known::kYes : Known::kNo; }
-  // id of the process as we see it; 0: unknown
+  // Returns the id of the peer's process in the pid namespace of this process; 0: unknown.
   [[nodiscard]] pid_t id() const { return pid_; }
   [[nodiscard]] bool met() const { return met_; }  // meet() succeeded
-  // this side can read the process, and no read has failed since
+  // Returns true if meet() succeeded and the kernel has not refused a call since.
   [[nodiscard]] bool fetches() const { return fetches_; }
   [[nodiscard]] Known peer_fetches() const { return peer_fetches_; }
 

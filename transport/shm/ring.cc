@@ -15,8 +15,9 @@
 namespace slime::transport::shm {
 namespace {
 
-// Two ends in one process map the ring at two addresses, which the thread sanitizer takes for two
-// memories. So the sanitizer has to be told that one end sees what the other end publishes.
+// If both ends are in one process, the ring is mapped at two addresses, which the thread sanitizer
+// takes for different memory. These functions tell the sanitizer that one end sees what the other
+// end has published.
 #if SLIME_THREAD_SANITIZER
 char published;
 void tell_published() { __tsan_release(&published); }
@@ -29,7 +30,7 @@ void tell_seen() {}
 constexpr std::memory_order kPublish = std::memory_order_release;
 #endif
 
-// Returns the room in the ring that a record of this many bytes takes.
+// Returns the bytes of the ring that a record with `length` bytes of data takes.
 std::uint32_t taken_by(std::uint32_t length) {
   return (length + kRingWord + kRingLine - 1) / kRingLine * kRingLine;
 }
@@ -53,7 +54,8 @@ Status RingWriter::look() {
   return {};
 }
 
-// Returns the longest record that fits now. One line stays free, for the word behind the record.
+// Returns the most data bytes that the next record can have now. One line stays free for the word
+// after the record.
 std::uint32_t RingWriter::room() const {
   const auto free = static_cast<std::uint32_t>(memory_.bytes - (tail_ - head_));
   if (free < 2 * kRingLine) return 0;
@@ -61,8 +63,8 @@ std::uint32_t RingWriter::room() const {
   return std::min({free - kRingLine, to_end, limits::kRingRecordBytes}) - kRingWord;
 }
 
-// Makes the next record, of `length` bytes, for which there must be room: fill(to) copies the
-// bytes.
+// Appends a record with `length` bytes, for which there must be room. fill(to) copies the bytes to
+// `to`.
 template <class F>
 void RingWriter::put(std::uint32_t length, F fill) {
   fill(memory_.data + (tail_ & (memory_.bytes - 1)) + kRingWord);
@@ -88,10 +90,11 @@ Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
   return all;
 }
 
-// Writes parts that do not fit into one record, or do not fit at all.
+// Writes parts that need several records. Stops when the ring is full. Returns how many bytes it
+// wrote.
 Result<std::size_t> RingWriter::write_pieces(std::span<const iovec> parts, std::size_t all) {
   std::size_t done = 0;
-  std::size_t in_part = 0;  // bytes of the first part that are written
+  std::size_t in_part = 0;  // bytes of parts.front() that are written already
   while (done < all) {
     const auto wanted =
         static_cast<std::uint32_t>(std::min<std::size_t>(all - done, limits::kRingRecordBytes - kRingWord));
@@ -121,8 +124,9 @@ Result<bool> RingWriter::has_room() {
   return room() > 0;
 }
 
-// Parking and writing may cross. Each side stores first and then looks at what the other side
-// stores, all in one order, so one of them sees the other. The same holds for room.
+// A reader may park while a record is written. Each side first stores its own word and then loads
+// the other's, in one total order, so at least one side sees the other. The same holds for `full`
+// and `head`.
 bool RingWriter::reader_parked() const {
   full_fence();
   return memory_.control->parked.load(std::memory_order_seq_cst) != 0;
@@ -136,7 +140,8 @@ Result<bool> RingWriter::await_room() {
   return false;
 }
 
-// The freed pages read as zeros, which is also the value of the word behind the last record.
+// Pages that were given back read as zeros, which is the value that the word after the last record
+// must have.
 bool RingWriter::trim() {
   if (!look().ok() || head_ != tail_) return false;
   return ::madvise(memory_.data, memory_.bytes, MADV_REMOVE) == 0;
@@ -146,7 +151,7 @@ bool RingWriter::trim() {
 
 std::atomic_ref<std::uint64_t> RingReader::word() const { return word_at(memory_, head_); }
 
-// Returns false for a record that is impossible.
+// Begins to read a record of `length` bytes. Returns false if that length is impossible.
 bool RingReader::begin_record(std::uint64_t length) {
   const std::uint64_t at = head_ & (memory_.bytes - 1);
   if (length > std::min<std::uint64_t>(limits::kRingRecordBytes, memory_.bytes - at) - kRingWord)

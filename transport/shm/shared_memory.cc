@@ -16,8 +16,8 @@ namespace {
 
 std::size_t round_up(std::size_t bytes, std::size_t page) { return (bytes + page - 1) / page * page; }
 
-// Returns the size of a huge page of the file; 1 for ordinary pages, because such a file may have
-// any size.
+// Returns the page size of a file of huge pages. Returns 1 for a file of ordinary pages, whose size
+// need not be a multiple of the page size.
 Result<std::size_t> huge_page_of(int fd) {
   struct statfs state {};
   if (fstatfs(fd, &state) != 0) return from_errno("fstatfs of a memfd", errno);
@@ -68,7 +68,8 @@ Result<SharedMemory> SharedMemory::map_whole(int fd, std::size_t bytes, std::siz
 void SharedMemory::unmap_end(std::size_t bytes) {
   const std::size_t step = round_up(bytes, page_);
   if (step >= bytes_) return unmap();
-  // Unmaps whole pages from the front, whatever the size of the last one.
+  // Keeps a multiple of `step` bytes at the front, so that only the first call has to deal with an
+  // incomplete piece.
   const std::size_t left = (bytes_ - step) / step * step;
   if (left == 0) return unmap();
   munmap(data_ + left, mapped_ - left);

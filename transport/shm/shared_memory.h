@@ -10,15 +10,15 @@ namespace slime::transport::shm {
 
 enum class Access { kRead, kWrite };
 
-// A mapping of a memfd that two processes share and that neither process can shrink: touching it
+// A mapping of a memfd that two processes share and that neither can shrink: touching the memory
 // never faults, whatever the other process does. Thread: one at a time.
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // Makes new, zeroed memory; the other process maps `fd`.
+  // Makes new, zeroed memory. `fd` is set to its memfd, which the other process maps.
   static Result<SharedMemory> create(std::size_t bytes, UniqueFd& fd);
-  // Maps memory of another process. kCorrupt when it has another size, or could shrink. With huge
-  // pages, the size is the next multiple of a page.
+  // Maps memory of another process. kCorrupt if the memfd could shrink, or does not have `bytes`
+  // bytes, rounded up to a multiple of its huge pages.
   static Result<SharedMemory> map(int fd, std::size_t bytes, Access access = Access::kWrite);
   SharedMemory(SharedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -37,8 +37,8 @@ class SharedMemory {
   }
   ~SharedMemory() { unmap(); }
 
-  // Unmaps this many bytes at the end, a multiple of the page, but at least one page; all memory if
-  // it is not longer.
+  // Unmaps `bytes` bytes at the end, rounded up to whole pages; all of the memory if it is not
+  // longer. `bytes` is a multiple of the ordinary page size.
   void unmap_end(std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const { return data_; }
@@ -46,13 +46,13 @@ class SharedMemory {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  // `page`: the size of the memfd is a multiple of this.
+  // Maps `bytes` bytes, rounded up to a multiple of `page`.
   static Result<SharedMemory> map_whole(int fd, std::size_t bytes, std::size_t page, Access access);
   void unmap();
 
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t mapped_ = 0;  // including the rest of the last huge page
+  std::size_t mapped_ = 0;  // length of the mapping: `bytes_`, rounded up to whole huge pages
   std::size_t page_ = 1;
 };
 

@@ -20,7 +20,7 @@ class ShmPending final : public soft::PendingWire {
     const Result<Parameters> theirs = Parameters::decode(peer_parameters);
     if (!theirs) return theirs.error();
     SLIME_TRY(check_same_host(ours_, *theirs, who.peer_name));
-    finished_ = true;  // from here on the socket belongs to the wire
+    finished_ = true;  // from here on the wire owns the socket and the cookie
     return ShmWire::create(hub_, ours_, *theirs, std::move(socket), who.initiator);
   }
 

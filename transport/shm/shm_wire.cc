@@ -13,8 +13,8 @@
 namespace slime::transport::shm {
 namespace {
 
-// The layout of the memory: the control lines of both directions, then the exports of each side,
-// then the rings.
+// Layout of the shared memory: the control lines of both directions, then the export page of each
+// side, then the two rings.
 constexpr std::size_t kExportsAt = 4096;
 constexpr std::size_t kRingsAt = kExportsAt + 2 * kExportPageBytes;
 static_assert(2 * sizeof(RingControl) <= kExportsAt);
@@ -27,7 +27,7 @@ RingMemory ring_of(const SharedMemory& memory, std::uint32_t ring_bytes, int dir
           memory.data() + kRingsAt + number * ring_bytes, ring_bytes};
 }
 
-// Returns the exports of one side; `owner` 0: the initiator.
+// Returns the export page of one side; `owner` is 0 for the initiator, 1 for the acceptor.
 ExportPage& exports_of(const SharedMemory& memory, int owner) {
   const auto number = static_cast<std::size_t>(owner);
   return *reinterpret_cast<ExportPage*>(memory.data() + kExportsAt + number * kExportPageBytes);
@@ -64,7 +64,7 @@ ShmWire::~ShmWire() {
   if (number_) hub_->remove(*number_);
 }
 
-// Ends the wire: no event follows, and the peer learns of the end.
+// Ends the wire: the handler gets no further event, and fetches of the peer fail.
 void ShmWire::end() {
   ended_ = true;
   process_.withdraw();
@@ -91,7 +91,8 @@ void ShmWire::start(WireHandler& handler) {
   if (local_.valid()) wait_for_peer();
 }
 
-// Breaks the wire in the next turn: no event comes from inside a call to the wire.
+// Reports the end to the handler in the next turn, because the wire must not call the handler from
+// inside a call to the wire.
 void ShmWire::break_later(Status reason) {
   if (failing_ || ended_) return;
   end();
@@ -153,7 +154,8 @@ void ShmWire::wait_for_peer() {
     return break_later(std::move(watched));
 }
 
-// Receives the answer of the acceptor; after that, on both sides, packets about windows.
+// Receives a packet from the local socket: at the initiator, the acceptor's answer comes first. All
+// later packets, at both sides, are for on_attached_packet().
 void ShmWire::on_local() {
   Result<Packet> packet = receive_packet(local().get());
   if (!packet && packet.error().code() == Code::kResourceExhausted) return;
@@ -213,7 +215,8 @@ Status ShmWire::attach(const AttachPacket& packet, std::vector<UniqueFd> descrip
   return {};
 }
 
-// Both hubs look at the wire from the beginning, so no side has to ring for the first message.
+// Both hubs look at a new wire from the beginning, so neither side has to ring for the first
+// message.
 void ShmWire::on_attached() {
   loop_.cancel_timer(timer_);
   rings_fd_.reset();
@@ -226,7 +229,8 @@ void ShmWire::on_attached() {
 
 void ShmWire::use_windows() {
   attachment_->socket = std::move(local_);
-  // Without the same process id, this side cannot tell which thread of the peer writes.
+  // If the peer has another process id here than it has itself (another pid namespace), this side
+  // does not know the peer's threads by their ids.
   const bool knows_threads = process_.id() == static_cast<pid_t>(peer_pid_);
   attachment_->peer = knows_threads && hub_->options().gates ? process_.id() : 0;
   exports_ = std::make_unique<Exports>(attachment_, exports_of(attachment_->memory, initiator_ ? 0 : 1));
@@ -242,7 +246,7 @@ void ShmWire::use_windows() {
   if (awaited) handler_->on_peer_memory();
 }
 
-// A peer that closes only its local socket is still connected: data of regions that are not mapped
+// If the peer closes only its local socket, the connection goes on: the data of further regions
 // goes through the rings.
 void ShmWire::on_attached_packet(Result<Packet> packet) {
   if (!packet) {
@@ -276,8 +280,8 @@ Status ShmWire::on_met(const Packet& packet) {
   return {};
 }
 
-// Without an answer the peer would wait: if the kernel takes no descriptor, the peer gets a
-// refusal.
+// Always answers, because the peer waits for an answer: if the kernel does not take the descriptor,
+// the answer is a refusal.
 Status ShmWire::answer(const WindowRequest& request) {
   if (lender_ == nullptr) return {Code::kInternal, "nobody lends memory here"};
   UniqueFd descriptor;
@@ -290,7 +294,8 @@ Status ShmWire::answer(const WindowRequest& request) {
   return send_packet(local().get(), std::as_bytes(std::span(&reply, 1)), {});
 }
 
-// Handles the end of the connection of the handshake, over which nothing else comes any more.
+// The connection of the handshake reports only its end from here on: either the peer closed it, or
+// the peer's process has ended. What the peer wrote to the ring before is still read.
 void ShmWire::on_socket(std::uint32_t) {
   std::byte nothing{};
   const ssize_t n = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT);
@@ -354,7 +359,7 @@ bool ShmWire::age() {
 
 void ShmWire::want_write(bool wanted) {
   want_write_ = wanted;
-  // also finds room that may be there already
+  // the look at the wire also finds room that there may be already
   if (wanted && attached_ && !ended_) hub_->watch(*this);
 }
 

@@ -16,14 +16,14 @@
 
 namespace slime::transport::shm {
 
-// A wire of two rings in memory that both processes map, and of the connection of the handshake,
-// whose end tells of the death of the peer. Until the peer has attached, the wire is full for
-// writes and empty for reads. Beside the rings, over the local socket, each side asks the other
-// for memory to map. Thread: the loop.
+// A wire over two rings in memory that both processes map. The connection of the handshake stays
+// open, because its end shows that the peer has died. Until the peer has attached, the wire accepts
+// no bytes and has none to read. Over the local socket, each side asks the other for regions to
+// copy from and to without the rings. Thread: the loop.
 class ShmWire final : public Wire {
  public:
-  // The initiator makes the rings and sends them to the local socket of the peer; the acceptor
-  // waits for them.
+  // Makes one end of a wire. The initiator makes the rings and sends them to the peer's local
+  // socket; the acceptor waits for them.
   static Result<std::unique_ptr<Wire>> create(std::shared_ptr<Hub> hub, const Parameters& ours,
                                               const Parameters& theirs, UniqueFd socket, bool initiator);
   ~ShmWire() override;
@@ -38,23 +38,24 @@ class ShmWire final : public Wire {
   void skip(std::size_t bytes) override { reader_->skip(bytes); }
   PeerMemory* peer_memory(Lender& lender) override;
   std::shared_ptr<const Loan> take_back() override { return exports_ ? exports_->take_back() : nullptr; }
-  void set_waiting(bool) override {}  // a process of the same host does not fall silent
+  // not needed: the kernel reports the death of a process on the same host
+  void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override { return text_; }
 
   // ---- for the hub
   bool look();  // returns whether there was work to do
   void on_rung();
-  // Rings the bell of the reader if it has parked.
+  // Rings the peer's bell if the peer, which reads what this wire writes, has parked.
   void tell_now();
-  // Parks the reader: the hub stops looking at the ring, and the peer rings. Returns false if
-  // there is something to read.
+  // Parks this wire's reader: the hub stops looking at its ring, and the peer rings the bell
+  // instead. Returns false if there is something to read.
   bool park();
-  // Asks the peer to ring when there is room, if the engine waits for room. Returns false if there
-  // is room.
+  // If the engine waits for room to write, asks the peer to ring when there is room. Returns false
+  // if there is room already.
   bool await_room();
   void on_attach(UniqueFd local, Packet packet);
-  // Called now and then: gives back the pages of the ring if nothing was written since the last
-  // call, and windows onto closed regions. Returns false if neither is left.
+  // Called at intervals. Gives back the pages of the ring if nothing was written since the last
+  // call, and unmaps windows of closed regions. Returns false if no such memory is left.
   bool age();
   [[nodiscard]] std::uint32_t quiet_looks() const { return quiet_looks_; }
 
@@ -90,7 +91,7 @@ class ShmWire final : public Wire {
 
   UniqueFd socket_;
   FdWatch socket_watch_{loop_, [this](std::uint32_t events) { on_socket(events); }};
-  UniqueFd local_;  // until both sides have attached; then the attachment owns it
+  UniqueFd local_;  // local socket, until both sides have attached; then attachment_ owns it
   FdWatch local_watch_{loop_, [this](std::uint32_t) { on_local(); }};
   UniqueFd rings_fd_;  // until it is sent
 
@@ -105,8 +106,8 @@ class ShmWire final : public Wire {
   PeerBell bell_;
   bool attached_ = false;
   bool want_write_ = false;
-  bool gone_ = false;   // the peer has gone; the bytes that it wrote are still read
-  bool ended_ = false;  // the engine has been told of the end
+  bool gone_ = false;   // the peer has gone; bytes that it wrote before are still read
+  bool ended_ = false;  // end() was called: the handler gets no further event
   std::uint32_t quiet_looks_ = 0;
   SpareMemory spare_;
   ParkCheck park_check_;

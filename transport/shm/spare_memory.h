@@ -4,19 +4,20 @@
 
 namespace slime::transport::shm {
 
-// Notes what memory a wire can give back: pages of its ring, if no write came between two calls of
-// age(), and windows onto regions of the peer, once these regions are closed.
+// Remembers which memory a wire may give back: the pages of its ring, if nothing was written
+// between two calls of age(), and the windows of regions that the peer has closed.
 class SpareMemory {
  public:
-  // Note that the wire wrote, or asked for a window. Return true at the first note: then age() has
-  // to be called from now on.
+  // note_write(): the wire has written to its ring. note_window(): the wire has asked for a window.
+  // Both return true at the first call: from then on, age() must be called at intervals.
   bool note_write() {
     wrote_ = true;
     return !std::exchange(has_pages_, true);
   }
   bool note_window() { return !std::exchange(has_windows_, true); }
-  // Gives spare memory back: `trim()` frees the pages, and returns false if it could not; `sweep()`
-  // closes windows, and returns whether any are left. Returns whether any spare memory is left.
+  // Gives memory back. `trim()` frees the pages of the ring and returns false if it could not.
+  // `sweep()` unmaps windows of closed regions and returns whether any windows are left. Returns
+  // whether age() must be called again.
   template <class Trim, class Sweep>
   bool age(const Trim& trim, const Sweep& sweep) {
     if (has_pages_ && !std::exchange(wrote_, false) && trim()) has_pages_ = false;

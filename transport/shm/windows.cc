@@ -43,8 +43,8 @@ void Unmapper::run_deferred() noexcept {
 
 namespace {
 
-// Returns the kernel's id of this thread. Asks once, because asking takes as long as a short copy.
-// The thread that called fork() has another id in the child.
+// Returns the kernel's id of the calling thread. Keeps the id, because gettid() takes as long as a
+// short copy. The id is asked for again in a child of fork(), where it differs.
 std::uint64_t thread_number() {
   struct Known {
     std::uint64_t generation;
@@ -97,7 +97,8 @@ PeerMemory::Reach Windows::reach(const RemoteRegion& region) {
   return {last_->state == State::kAsked && !lost_ ? Way::kAsked : Way::kWire, nullptr};
 }
 
-// Drops refused and revoked entries first: they may be asked for again.
+// Makes room for one more entry: drops refused and revoked ones, whose regions may be asked for
+// again. Returns false if all entries are needed, or too many requests are unanswered.
 bool Windows::make_room() {
   if (asked_ >= limits::kWindowsAsked) return false;
   if (entries_.size() < limits::kWindows) return true;
@@ -115,8 +116,8 @@ Status Windows::on_reply(const WindowReply& reply, std::vector<UniqueFd> descrip
   Entry& entry = found->second;
   --asked_;
   entry.state = State::kRefused;
-  // The owner had no descriptor or no slot left. Use the rings until the next sweep, then ask
-  // again.
+  // The owner had no descriptor or no free slot. The rings carry the data until the next sweep();
+  // then the owner is asked again.
   entry.again = reply.code == static_cast<std::uint8_t>(Code::kResourceExhausted);
   if (reply.code != 0) return {};
   if ((reply.address == 0) != is_mappable(reply.key))
@@ -151,8 +152,8 @@ Status Windows::map(Entry& entry, const WindowReply& reply, const UniqueFd& memo
   return {};
 }
 
-// The owner closes the gate before it reads the word: the word of a call that has passed the gate
-// is there by then.
+// Announces the call's word before the call. An owner closes the gate first and then reads
+// `writing`, so it sees the word of a call that has passed the gate.
 PeerMemory::Outcome Windows::store(PeerBlocks& list, const PeerWindow& window) {
   const std::uint64_t word = (thread_number() << 32) | (++stores_ & 0xffffffff);
   page_->writing.store(word, std::memory_order_seq_cst);

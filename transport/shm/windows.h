@@ -17,8 +17,8 @@
 
 namespace slime::transport::shm {
 
-// Unmaps memory in pieces, some in each turn of the loop, both large memory and many small ones:
-// while the kernel frees a gigabyte of pages, all other work would wait. Thread: the loop.
+// Unmaps memory a part at a time, in several turns of the loop: while the kernel frees a gigabyte
+// of pages, all other work would wait. Thread: the loop.
 class Unmapper final : private Deferred {
  public:
   explicit Unmapper(Loop& loop) : loop_(loop) {}
@@ -36,11 +36,12 @@ class Unmapper final : private Deferred {
   std::vector<SharedMemory> left_;
 };
 
-// The regions of one peer that are mapped here, or read by their addresses. Thread: the loop. The
-// unmapper and the process must outlive it.
+// The regions of one peer that this process maps, or reads and writes by their addresses. Thread:
+// the loop. The unmapper and the process must outlive this object.
 class Windows final : public PeerMemory {
  public:
-  // Sends a request to the peer; an error: the peer cannot be asked.
+  // Function that sends a request to the peer. It returns an error if the peer can no longer be
+  // asked.
   using Ask = UniqueFunction<Status(const WindowRequest&)>;
 
   Windows(Unmapper& unmapper, PeerProcess& process) : unmapper_(unmapper), process_(process) {}
@@ -48,8 +49,8 @@ class Windows final : public PeerMemory {
   Windows& operator=(const Windows&) = delete;
   ~Windows();
 
-  // Starts asking the peer; until then all regions count as asked for. Returns true if a caller has
-  // asked for one, and waits.
+  // Begins to ask the peer for regions. Before this call, reach() returns kAsked for each region.
+  // Returns true if that has happened: WireHandler::on_peer_memory() must then be called.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
   Reach reach(const RemoteRegion& region) override;
   Outcome fetch(PeerBlocks& list) override { return process_.fetch(list); }
@@ -57,21 +58,21 @@ class Windows final : public PeerMemory {
   [[nodiscard]] bool fetches() const override { return process_.met(); }
   [[nodiscard]] Known peer_fetches() override;
   void withdraw() override { process_.withdraw(); }
-  // Returns kCorrupt for an answer that a correct peer does not send.
+  // Handles the peer's answer to a request. Returns kCorrupt if a correct peer would not send it.
   Status on_reply(const WindowReply& reply, std::vector<UniqueFd> descriptors);
-  // Call when no answer can come any more.
+  // Call when the peer can answer no more requests.
   void lose();
-  // Unmaps the regions that the peer has taken back.
+  // Unmaps the regions that the peer has revoked. Forgets refusals that are worth another request.
   void sweep();
   [[nodiscard]] std::size_t mapped() const;
-  // Returns whether no region is mapped or asked for.
+  // Returns true if no region is mapped, read by address or asked for, or to be asked for again.
   [[nodiscard]] bool empty() const;
 
  private:
   enum class State { kAsked, kShown, kRefused };
   struct Entry {
     State state = State::kAsked;
-    PeerWindow window;  // its key is the key of the request
+    PeerWindow window;  // window.key is the key that was sent in the request
     SharedMemory memory;
     bool again = false;  // refused for lack of a descriptor or slot: ask again later
   };
@@ -90,7 +91,7 @@ class Windows final : public PeerMemory {
   std::uint64_t bytes_ = 0;                 // mapped
   std::uint64_t stores_ = 0;
   std::size_t asked_ = 0;
-  // The region that reach() was asked for last.
+  // The packed handle of the last region given to reach(), and its entry.
   std::uint64_t last_region_ = 0;
   const Entry* last_ = nullptr;
 };

@@ -6,8 +6,8 @@
 
 namespace slime::transport::sim {
 
-// The "sim" entry of the provider table. Its devices register memory, but its endpoints are made by
-// a SimFabric (sim/sim.h) only: two processes cannot share a simulation.
+// Makes the provider "sim" of the provider table. Its devices register memory, but only a SimFabric
+// (sim/sim.h) makes endpoints: two processes cannot share a simulation.
 std::unique_ptr<Provider> make_sim_provider();
 
 }  // namespace slime::transport::sim

@@ -17,21 +17,23 @@ namespace slime::transport::sim {
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  // Each piece of a stream arrives after a delay drawn from here; pieces of one direction keep
-  // their order.
+  // Each piece of a stream arrives after a random delay from min_delay to max_delay. Pieces of one
+  // direction arrive in the order in which they were written.
   Nanos min_delay = std::chrono::microseconds(1);
   Nanos max_delay = std::chrono::microseconds(50);
-  std::uint32_t capacity_bytes = 128 * 1024;  // of one direction; a full one refuses, as a socket buffer does
-  // A read or a write moves a random prefix of the bytes that it could move.
+  // capacity of one direction; a full one takes no bytes, like a full socket buffer
+  std::uint32_t capacity_bytes = 128 * 1024;
+  // If true, a read or write may move only a random part, from the beginning, of the bytes that it
+  // could move.
   bool torn = true;
 };
 
 class SimWire;
 class SimHost;
 
-// Simulated processes, links between them, and the time that passes: everything on one loop, one
-// manual clock and one seed, so that a run repeats exactly. The engine on top is the one that tcp
-// uses. Thread: one.
+// Simulated processes, the links between them and the time. All use one loop, one manual clock and
+// one random seed, so that a run repeats exactly. The endpoints run the same software engine as
+// those of tcp. Thread: one.
 class SimFabric {
  public:
   explicit SimFabric(SimOptions options = {});
@@ -43,7 +45,8 @@ class SimFabric {
   ManualClock& clock() { return clock_; }
   Rng& rng() { return rng_; }
 
-  // A process: a device and a port of its own. Destroy its endpoints before it.
+  // Makes a simulated process, with a device and a port of its own. Its endpoints must be destroyed
+  // before it.
   Result<std::unique_ptr<SimHost>> make_host(PortOptions options = {});
 
   struct Pair {
@@ -51,26 +54,28 @@ class SimFabric {
     std::unique_ptr<Endpoint> b;
     std::uint64_t link = 0;  // names the link for the faults below
   };
-  // Connects through prepare(), parameters() and finish(), as a handshake does.
+  // Connects two hosts through prepare(), parameters() and finish(), as a handshake does.
   Result<Pair> connect(SimHost& a, SimHost& b);
 
   // ---- faults
-  // Breaks the link. Both ends learn of it at once; bytes in flight are lost.
+  // Breaks the link. Both ends are told at once; bytes in flight are lost.
   void break_link(std::uint64_t link);
-  // From now on side 0 (a) or 1 (b) of a link gets no events, like a stopped process. Bytes pile up
-  // until the link is full.
+  // From now on side 0 (a) or 1 (b) of a link gets no events, like a stopped process. The peer can
+  // write until the link is full.
   void freeze(std::uint64_t link, int side);
   void thaw(std::uint64_t link, int side);
-  // Makes the n-th next write of that side fail (0: the next one), and the link with it.
+  // Makes a later write of `side` fail, and breaks the link then. `n` is the number of writes
+  // before the one that fails; 0: the next one fails.
   void fail_write(std::uint64_t link, int side, std::uint32_t n);
 
   // ---- time
-  // Runs one turn; if nothing is due, moves the clock to the next timer. Returns false if nothing
-  // is left to happen.
+  // Runs one turn of the loop. If nothing is due, first moves the clock to the next timer. Returns
+  // false if nothing is due and there is no timer.
   bool step();
-  // Steps until nothing is left to do or `limit` of simulated time has passed.
+  // Calls step() until nothing is left to do or `limit` of simulated time has passed.
   void run_until_idle(Nanos limit = std::chrono::hours(1));
-  // Steps until `done()`. Returns false if `limit` has passed first, or nothing is left to do.
+  // Calls step() until `done()` returns true. Returns false if `limit` has passed before, or
+  // nothing is left to do.
   template <class F>
   bool run_until(F done, Nanos limit = std::chrono::minutes(10)) {
     const TimePoint end = clock_.now() + limit;
@@ -93,7 +98,7 @@ class SimFabric {
   std::uint64_t next_link_ = 1;
 };
 
-// A simulated process. Its endpoints are made by SimFabric::connect.
+// A simulated process. SimFabric::connect() makes its endpoints.
 class SimHost {
  public:
   SimHost();

@@ -8,8 +8,8 @@
 namespace slime::transport::sim {
 namespace {
 
-// Time between two reports of a level-triggered event, so that time moves on while an engine does
-// not read.
+// Simulated time between two reports of a level-triggered event, so that time moves on while an
+// engine leaves bytes unread.
 constexpr Nanos kReportAgain = std::chrono::microseconds(1);
 
 std::size_t total_bytes(std::span<const iovec> parts) {
@@ -44,7 +44,7 @@ std::size_t SimWire::free_bytes() { return fabric_.options_.capacity_bytes - out
 
 std::size_t SimWire::torn(std::size_t possible) {
   if (!fabric_.options_.torn || possible <= 1) return possible;
-  // Moves all bytes in most cases, sometimes a random prefix: sockets do both.
+  // Sometimes moves only a random part from the beginning, as sockets do.
   return fabric_.rng_.chance(3, 4) ? possible : 1 + fabric_.rng_.below(possible);
 }
 
@@ -139,7 +139,8 @@ void SimWire::report() {
   if (!*alive || link_->broken) return;
   if (want_write_ && free_bytes() > 0) handler_->on_writable();
   if (!*alive || link_->broken || timer_) return;
-  // Unread bytes are reported again, a little later.
+  // Reports again a little later if bytes are unread, the end is unread, or there is room that the
+  // engine wants.
   const bool again = (!in.pieces.empty() && in.pieces.front().arrives <= fabric_.clock_.now()) ||
                      (in.pieces.empty() && in.ended) || (want_write_ && free_bytes() > 0);
   if (again) {
@@ -152,7 +153,8 @@ void SimWire::report() {
 void SimWire::break_now(const Status& reason) {
   fabric_.loop().cancel_timer(timer_);
   if (handler_ == nullptr) return;
-  // Posted, because the break may happen inside a call of the engine that the handler belongs to.
+  // Posts the call: the link may break inside a call of the engine, which must not be called back
+  // from there.
   fabric_.loop().post([this, alive = alive_, reason] {
     if (*alive && handler_ != nullptr) handler_->on_broken(reason);
   });

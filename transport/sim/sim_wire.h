@@ -20,11 +20,11 @@ struct SimFabric::Link {
     ByteVector bytes;
     std::size_t taken = 0;
   };
-  // One direction, written by side i and read by side 1 - i.
+  // The bytes of one direction. Stream i is written by side i and read by side 1 - i.
   struct Stream {
     std::deque<Piece> pieces;
     std::size_t bytes = 0;
-    bool ended = false;  // the writer is gone; bytes in flight still arrive
+    bool ended = false;  // the writer was destroyed; bytes in flight still arrive
   };
   std::uint64_t id = 0;
   std::array<Stream, 2> streams;
@@ -34,8 +34,8 @@ struct SimFabric::Link {
   bool broken = false;
 };
 
-// One end of a link. Events are level triggered, as those of epoll: a wire with unread bytes
-// reports again.
+// One end of a link. Its events are level triggered, like those of epoll: unread bytes are reported
+// again.
 class SimWire final : public Wire {
  public:
   SimWire(SimFabric& fabric, std::shared_ptr<SimFabric::Link> link, int side);
@@ -48,7 +48,7 @@ class SimWire final : public Wire {
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override;
 
-  // Checks again whether there is an event to report, now or when the next piece arrives.
+  // Sets the timer for the next event: now, or when the next piece arrives.
   void arm();
   void break_now(const Status& reason);
 

@@ -6,8 +6,8 @@
 namespace slime::transport::soft {
 namespace {
 
-// All changes of a number that endpoints share go through this type. It takes no lock that a peer
-// could hold.
+// The type by which endpoints change numbers that they share. It takes no lock that a peer could
+// hold.
 using Number = std::atomic_ref<std::uint64_t>;
 static_assert(Number::is_always_lock_free);
 

@@ -7,8 +7,8 @@
 
 namespace slime::transport::soft {
 
-// The peer's reads and atomics. Atomics are executed when their request arrives; only their answer
-// waits for its turn behind the answers of older requests. Thread: the loop.
+// Handles the peer's reads and atomics. An atomic is executed when its request arrives. Answers are
+// sent in the order of the requests. Thread: the loop.
 class Answers {
  public:
   Answers(Link& link, FrameQueue& frames) : link_(link), frames_(frames) {}
@@ -16,9 +16,9 @@ class Answers {
   void on_read_request(const FrameHeader& header);
   // `expected`: the operand of a compare_swap.
   void on_atomic_request(const FrameHeader& header, std::uint64_t expected);
-  // Stages the next part of the oldest answer. Returns false if there is none.
+  // Stages the next frame of the oldest answer. Returns false if there is no answer to send.
   bool stage();
-  // Ends the oldest answer early, because its region is gone.
+  // Fails the oldest answer with kNotFound, because its region was revoked while it was being sent.
   void cut() { answers_.front().code = Code::kNotFound; }
 
  private:

@@ -88,7 +88,7 @@ Status SoftRegion::close(Nanos bound) {
   };
   const TimePoint by = deadline_after(steady_clock().now(), bound);
   const bool clean = record_->uses.unused() || (!on_a_loop && wait(bound));
-  // From here on no wire touches the memory, even if operations are still posted.
+  // After cut(), no wire reads or writes the memory, even if operations on it are still posted.
   record_->cut();
   record_->wait_unpinned();
   const TimePoint turn = deadline_after(steady_clock().now(), limits::kLoanTurn);
@@ -106,9 +106,10 @@ Status SoftRegion::close(Nanos bound) {
                     " bytes was closed while operations used it; their endpoints were reset"));
 }
 
-// Peers that are inside a copy mostly leave it within microseconds. A peer that was stopped there
-// may go on at any time: it keeps the old pages, and the memory gets other pages. If the kernel has
-// none, or if the memory is not ours, waiting is the only way.
+// Waits until peers that are inside a copy of this region have left it, which mostly takes
+// microseconds. After `by`, gives the memory other pages and returns false: a peer that was stopped
+// inside a copy may go on at any time and then reaches only the old pages. If there are no pages
+// for that, or the caller owns the memory, goes on waiting.
 bool SoftRegion::take_back(TimePoint by) {
   if (record_->wait_returned(by)) return true;
   while (!owned_ || !owned_.part().ok()) {

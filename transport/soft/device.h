@@ -13,29 +13,32 @@ namespace slime::transport::soft {
 
 class PortState;
 
-// A wire that is being made: the fabric's part of a PendingEndpoint. Thread: the port's loop.
+// A wire that is being made: the part of a PendingEndpoint that depends on the fabric. Thread: the
+// port's loop.
 class PendingWire {
  public:
   PendingWire() = default;
   PendingWire(const PendingWire&) = delete;
   PendingWire& operator=(const PendingWire&) = delete;
   virtual ~PendingWire() = default;
-  // Returns what the peer must know beside the engine's parameters.
+  // Returns the fabric's own parameters for the peer; the engine sends its parameters besides.
   [[nodiscard]] virtual ByteVector parameters() const = 0;
   // Once.
   virtual Result<std::unique_ptr<Wire>> finish(Bytes peer_parameters, UniqueFd socket,
                                                const Introduction& who) = 0;
 };
 
-// Makes the wires of one port, and is destroyed with the port. Thread: the port's loop.
+// Function that makes the wires of one port. It is destroyed with the port. Thread: the port's
+// loop.
 using WireFactory = UniqueFunction<Result<std::unique_ptr<PendingWire>>()>;
-// Makes the factory of one new port. Thread: its loop.
+// Function that makes the WireFactory of a new port. Thread: the port's loop.
 using WireFactoryMaker = UniqueFunction<Result<WireFactory>(Loop&, const PortOptions&)>;
-// Makes wires of a fabric that sends no parameters of its own.
+// Function that makes a wire of a fabric that needs no parameters of its own. plain_wires() turns
+// it into a WireFactory.
 using MakeWire = UniqueFunction<Result<std::unique_ptr<Wire>>(Loop&, UniqueFd, const Introduction&)>;
 WireFactory plain_wires(Loop& loop, MakeWire make);
 
-// State that a device, its regions and its ports share. Thread: any.
+// State that a device shares with its regions and ports. Thread: any.
 class DeviceState {
  public:
   RegionTable regions;
@@ -48,10 +51,10 @@ class DeviceState {
   std::vector<std::weak_ptr<PortState>> ports_ SLIME_GUARDED_BY(mutex_);
 };
 
-// A registration: the provider's side of a DeviceRegion.
+// The software engine's implementation of a DeviceRegion.
 class SoftRegion final : public DeviceRegion::Impl {
  public:
-  // `owned` is the memory that allocate() made; empty for memory of the caller.
+  // `owned`: the memory of the region if allocate() made it; empty if the caller owns the memory.
   SoftRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<RegionRecord> registration, Handle id,
              OwnedMemory owned);
   ~SoftRegion() override;
@@ -73,7 +76,7 @@ class SoftRegion final : public DeviceRegion::Impl {
   bool closed_ = false;
 };
 
-// The device of each provider that runs the software engine over a wire of its own.
+// The Device of all providers that run the software engine over a wire of their own.
 class SoftDevice final : public Device {
  public:
   // `hint`: what hint() answers.

@@ -8,27 +8,27 @@
 namespace slime::transport::soft {
 namespace {
 
-// Holds the window and the local region of the blocks that are being copied; the next block mostly
-// has the same ones. Blocks of memory that is not mapped are moved together, at the end of the step
-// or when the list is full.
+// Holds the peer's window and the local region of the blocks that are being copied, because the
+// next block mostly uses the same two. Blocks of memory that is not mapped here are collected and
+// moved by one system call, when the list is full, the local region changes or the hold ends.
 class Holding {
  public:
-  // `need`: what the copies do to the peer's memory.
+  // `need`: the right that the copies need on the peer's memory.
   Holding(PeerMemory& memory, Rights need) : memory_(memory), need_(need) {}
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
   ~Holding() { drop(); }
 
-  // Holds the window and the local region of this copy until the next call. Errors: kNotFound if
-  // the peer has closed its region; kUnavailable if this side has closed its own; or the error of
-  // moving earlier blocks.
+  // Holds the window and the local region of `copy` until the next call. Errors: kNotFound if the
+  // peer has closed its region; kUnavailable if this side has closed its own; kUnimplemented if the
+  // wire must carry the operation; or the error of moving blocks that were added before.
   Code hold(const CopyBlock& copy) {
     if (copy.remote != remote_) {
       const Code ended = release();
       if (ended != Code::kOk) return ended;
       const PeerMemory::Reach reach = memory_.reach(*copy.remote);
-      // The kernel refuses, or the owner has closed the region: the answer over the wire will say
-      // which.
+      // Either the kernel refuses, or the peer has closed the region. The operation goes over the
+      // wire, and the peer's answer says which.
       if (reach.way != PeerMemory::Way::kDirect && !is_mappable(copy.remote->access().key))
         return Code::kUnimplemented;
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin(need_)) return Code::kNotFound;
@@ -36,9 +36,10 @@ class Holding {
       window_ = *reach.window;
     }
     if (!window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes))
-      return Code::kNotFound;  // found before, so the region is another one now
+      // the checks at the post covered the copy, so the region is another one now
+      return Code::kNotFound;
     if (copy.local != local_) {
-      bulk_copy_end();  // from here on only its owner may touch the earlier region
+      bulk_copy_end();  // completes the stores to the local region that is not held any longer
       const Code moved = move();
       if (moved != Code::kOk) return moved;
       pin_ = Pin::for_own(record_of(copy));
@@ -47,23 +48,23 @@ class Holding {
     }
     return Code::kOk;
   }
-  // Returns whether this copy needs the same window and local region.
+  // Returns whether `copy` uses the window and the local region that are held.
   [[nodiscard]] bool holds(const CopyBlock& copy) const {
     return copy.local == local_ && copy.remote == remote_ &&
            window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes);
   }
   [[nodiscard]] bool mapped() const { return window_.mapped(); }
-  // Returns the address of peer memory that is mapped.
+  // Returns the address in this process of the byte at `offset` of the peer's mapped region.
   [[nodiscard]] std::byte* there(std::uint64_t offset) const { return window_.data + offset; }
-  // Returns where the block of this index will be read, for prefetching; nullptr if there is no
-  // such block, or if its address is not known yet.
+  // Returns the address from which block `index` will be read, to prefetch it; nullptr if there is
+  // no such block or its address is not known yet.
   [[nodiscard]] const std::byte* source_of(std::span<const CopyBlock> copies, std::size_t index) const {
     if (index >= copies.size()) return nullptr;
     const CopyBlock& copy = copies[index];
     if (need_ == Rights::kRemoteWrite) return copy.local->data() + copy.local_offset;
     return copy.remote == remote_ ? there(copy.remote_offset) : nullptr;
   }
-  // Adds a block of memory that is not mapped, to be moved together with others.
+  // Adds a block of memory that is not mapped here, to be moved together with others.
   Code add(std::byte* here, std::uint64_t offset, std::uint64_t bytes) {
     if (list_.full()) {
       const Code moved = move();
@@ -73,14 +74,15 @@ class Holding {
     return Code::kOk;
   }
   [[nodiscard]] bool full() const { return list_.full(); }
-  // Ends the hold. kNotFound: the bytes that were copied last may have come too late.
+  // Moves the added blocks and ends the hold. Returns kNotFound if the peer revoked the region
+  // during the copies, so that they do not count.
   Code release() {
     bulk_copy_end();
     const Code moved = move();
     if (std::exchange(remote_, nullptr) == nullptr || window_.end(need_)) return moved;
     return Code::kNotFound;
   }
-  // Drops the blocks that have not been copied yet.
+  // Ends the hold without moving the blocks that were added.
   void drop() {
     list_.clear();
     release();
@@ -88,8 +90,9 @@ class Holding {
   [[nodiscard]] std::uint64_t moved_bytes() const { return moved_bytes_; }
 
  private:
-  // Moves the blocks. kInvalidArgument: some memory does not exist; kUnimplemented: use the wire
-  // from now on, or end the connection.
+  // Moves the added blocks. Returns kInvalidArgument if some memory does not exist, and
+  // kUnimplemented if the kernel refuses or the peer is gone: the operation then goes over the
+  // wire.
   Code move() {
     if (list_.empty()) return Code::kOk;
     const PeerMemory::Outcome how =
@@ -110,8 +113,8 @@ class Holding {
   Pin pin_;
 };
 
-// Copies the first blocks of `copies` while they are short, lie in the held regions, and the step
-// lasts. Returns how many, and adds their bytes to `bytes`.
+// Copies the first of `copies` as long as they are short, use the held regions, and `left` bytes of
+// the step are not used up. Returns how many blocks it copied, and adds their bytes to `bytes`.
 std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding, bool read,
                        std::uint64_t& left, std::uint64_t& bytes) {
   std::byte* const here = copies[0].local->data();
@@ -141,7 +144,7 @@ void DirectCopies::count(const OneSided& operation) {
   ++(operation.fetched ? link_.counters.fetched_copies : link_.counters.direct_copies);
 }
 
-// Copies until the operation or the step ends.
+// Copies the blocks of `operation` until all are copied or the bytes of this step are used up.
 Code DirectCopies::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
   const std::uint64_t step = left_;
@@ -208,13 +211,13 @@ bool DirectCopies::copy_now(OneSided& operation, std::uint64_t most_moved) {
     count(operation);
     return true;
   }
-  operation.restart();  // the fault is found again, and then reported
+  operation.restart();  // posting the operation will meet the error again and report it
   return false;
 }
 
-// Copies the operations of one block each at the head of their queue, as many as fit into the step:
-// holding regions, and a system call if the kernel copies, cost as much as 10 KiB. Returns how many
-// are done.
+// Copies several operations at the head of their queue under one hold, as far as they have one
+// block each, with the same regions, and fit into the step: a hold, and a system call if the kernel
+// copies, costs as much as copying 10 KiB. Returns how many operations it copied.
 std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
   const OneSided* const first = link_.operations.find(queue.front());
   const bool read = first->kind == Kind::kRead;
@@ -242,8 +245,8 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
     bytes += copy.length_bytes;
   }
-  // The kernel copies only in release(), so a single block was not copied yet: the caller copies it
-  // alone.
+  // A single block that is not mapped here has not been copied yet, because the kernel copies only
+  // in release(). The caller copies such a block by itself.
   if (count == 0 || (count == 1 && !holding.mapped()) || holding.release() != Code::kOk) {
     holding.drop();
     return 0;
@@ -255,7 +258,8 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
   return count;
 }
 
-// Copies operations from the head of a queue, up to the end of the step.
+// Copies operations from the head of `queue` until the bytes of this step are used up, or the next
+// operation needs the wire.
 void DirectCopies::copy_head(Queue<Handle>& queue) {
   while (link_.working() && !queue.empty()) {
     const Handle handle = queue.front();
@@ -275,8 +279,8 @@ void DirectCopies::copy_head(Queue<Handle>& queue) {
   }
 }
 
-// Handles the outcome of a step's blocks. Returns false if frames carry the operation, or the rest
-// of it, instead, or if the link is broken.
+// Handles the outcome of copy_blocks(). Returns false if the wire carries the operation or its
+// notification instead, or if the link is broken.
 bool DirectCopies::end_copy(Queue<Handle>& queue, Handle handle, Code code) {
   OneSided* const operation = link_.operations.find(handle);
   if (code == Code::kUnavailable) {

@@ -7,18 +7,19 @@
 
 namespace slime::transport::soft {
 
-// Reads and writes of peer memory that is mapped here, or that the kernel copies for this side.
-// Each is copied once, without the peer's program. They keep their place in the queues, so that
-// notifications and barriers have the same meaning as on the wire. Thread: the loop.
+// Makes those reads and writes that need no wire: the peer's memory is mapped here, or the kernel
+// copies from or to it. Each byte is copied once, without the program of the peer. The operations
+// keep their place in the queues, so that notifications and barriers mean the same as on the wire.
+// Thread: the loop.
 class DirectCopies {
  public:
   DirectCopies(Link& link, WayFinder& ways) : link_(link), ways_(ways) {}
 
-  // Copies a batch within the post, if it is short and nothing is in front of it. `most_moved`:
-  // most bytes that the kernel may move. Returns false if nothing was copied: the batch is posted
-  // like any other.
+  // Copies a batch within its post, if it is short and nothing is in front of it. `most_moved`:
+  // most bytes that the kernel may copy. Returns false if the batch was not copied, or only in
+  // part: it must then be posted.
   bool copy_now(OneSided& operation, std::uint64_t most_moved);
-  // Copies operations at the head of the queues, up to the end of this turn's step.
+  // Copies operations from the heads of the queues, until the bytes of this turn are used up.
   void run();
   void begin_turn() { left_ = limits::kCopyStepBytes; }
 

@@ -29,7 +29,8 @@ SoftEndpoint::SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<Cred
 
 SoftEndpoint::~SoftEndpoint() {
   SLIME_CHECK(link_.loop->in_loop());
-  inbox_.drop_receiver();  // the receiver may be gone: only operations learn of what follows
+  // the receiver may be destroyed already, so only operations are told of the end
+  inbox_.drop_receiver();
   link_.break_now(Status(Code::kCancelled, "the endpoint was destroyed"));
   if (link_.life.broken()) end();
   link_.port->remove(*this);
@@ -49,7 +50,7 @@ std::uint64_t SoftEndpoint::credits() const { return link_.gate.messages(in_flig
 
 // ----------------------------------------------------------------------------------------- posting
 
-// Succeeds if more than `reserve` credits are free.
+// Returns OK if more than `reserve` credits are free; else notes the refusal and returns its error.
 Status SoftEndpoint::need_credit(std::uint64_t reserve) {
   if (link_.credits.free() > reserve) return {};
   link_.starved = true;
@@ -135,7 +136,8 @@ Status SoftEndpoint::compare_swap(const AtomicTarget& target, std::uint64_t expe
   return post_atomic(target, record, operation);
 }
 
-// The alignment of the target's address is checked by the target.
+// Does not check the alignment of the peer's address, which only the peer knows: the peer checks
+// it.
 Status SoftEndpoint::post_atomic(const AtomicTarget& target, OneSided record, Operation& operation) {
   record.number =
       CopyBlock{target.local, target.local_offset, target.remote, target.remote_offset, kAtomicBytes};
@@ -156,12 +158,12 @@ void SoftEndpoint::release_credits(std::uint32_t count) {
 
 // ------------------------------------------------------------------------------------------- turns
 
-// Called by the port, never inside a callback.
+// Runs a turn of the endpoint. Called by the port, never inside a callback.
 void SoftEndpoint::run() {
   link_.scheduled = false;
   if (link_.life.broken()) {
     end();
-    link_.schedule();  // on_closed comes in a turn of its own
+    link_.schedule();  // the next turn calls on_closed
     return;
   }
   if (inbox_.receiver() != nullptr) {
@@ -217,20 +219,21 @@ void SoftEndpoint::flush() {
     moved += frames_.send();
     if (!link_.working()) break;
     if (frames_.take_cut_answer()) answers_.cut();
-    // The completion of a write that filled the wire may have posted copies.
+    // Goes on although the wire is full: the callback of a write that completed may have posted
+    // copies, which need no wire.
     if (!frames_.wire_full() && moved >= limits::kTurnBytes) {
       link_.schedule_turn();
       break;
     }
   }
   link_.in_burst = false;
-  // messages that callbacks of this burst have sent at once
+  // completes messages that callbacks of this burst have sent within send()
   if (link_.has_finished()) link_.schedule_turn();
   if (link_.working()) frames_.ask_for_room();
   settle();
 }
 
-// Fixes the order of the next frames: small frames first, then bulk data, at most one chunk of it.
+// Places the next frames in the stream: small frames first, then at most one chunk of bulk data.
 void SoftEndpoint::stage() {
   if (frames_.goodbye_staged()) return;
   stage_control();
@@ -243,7 +246,7 @@ void SoftEndpoint::stage() {
 
 void SoftEndpoint::stage_control() {
   FrameHeader header;
-  // If a message is next, it carries the grant.
+  // A message carries the grant if a message is next, so no frame is needed for it.
   if (link_.must_announce() && !messages_.next_may_go() && !frames_.small_full()) {
     header.type = FrameType::kCredit;
     header.value = link_.take_grant();
@@ -258,7 +261,7 @@ void SoftEndpoint::stage_control() {
   incoming_writes_.stage_acks();
 }
 
-// Our writes and the answers to the peer's reads take turns.
+// Stages bulk data, in turns from our writes and from our answers to the peer's reads.
 void SoftEndpoint::stage_bulk() {
   while (link_.working() && !frames_.bulk_full()) {
     answers_turn_ = !answers_turn_;
@@ -302,8 +305,8 @@ void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
   link_.schedule();
 }
 
-// Over a slow link a wire takes the bytes of writes long before the peer has them. So it counts as
-// progress, too, if fewer bytes are left than at the last look.
+// Counts it as progress of writes if the wire has fewer unsent bytes than at the last look: over a
+// slow link, a wire takes the bytes of writes long before the peer has them.
 void SoftEndpoint::note_backlog(TimePoint now) {
   bool writes = false;
   link_.operations.records().for_each([&writes](Handle, const OneSided& operation) {
@@ -314,8 +317,8 @@ void SoftEndpoint::note_backlog(TimePoint now) {
   if (comparable && backlog_bytes_ < before && writes) link_.note_progress();
 }
 
-// Returns false if an operation that the peer knows of is overdue: only a reset gives its memory
-// back.
+// Ends overdue operations. If the peer knows of one of them, breaks the link and returns false,
+// because only a reset gives the operation's memory back.
 bool SoftEndpoint::expire(TimePoint now, TimePoint& next) {
   note_backlog(now);
   const StallWatch::Late late = link_.stalls.look(link_.operations.records(), now, next, [](OneSided&) {});
@@ -355,7 +358,8 @@ void SoftEndpoint::reset_if_using(const RegionRecord& record) {
                                      " was reset: a local region was closed while operations used it")));
 }
 
-// Runs in a turn of its own, so outside the wire's events and all callbacks.
+// Ends a broken endpoint and completes its operations. Runs in a turn of its own: not inside an
+// event of the wire or a callback.
 void SoftEndpoint::end() {
   link_.life.end();
   link_.given.end();
@@ -372,7 +376,7 @@ void SoftEndpoint::end() {
 void SoftEndpoint::complete_leftovers() {
   link_.complete_finished();
   const Status& leftover = link_.life.leftover();
-  SLIME_CHECK(!leftover.ok());  // operations that did not happen must not look successful
+  SLIME_CHECK(!leftover.ok());  // an operation that was not carried out must not complete with OK
   frames_.drop(leftover);
   messages_.drop(leftover);
   std::vector<Handle> handles;
@@ -389,10 +393,11 @@ void SoftEndpoint::tell_closed() {
   inbox_.drop_receiver()->on_closed(link_.life.error());
 }
 
-// A peer that was stopped inside a copy of our memory may go on at any time. The memory cannot be
-// moved while its region is open (an adapter, or other peers, may use the same pages). So the end
-// is reported only once the peer has left the copy or is gone, or the region was closed. The peer
-// does not report that, so this side looks, less and less often.
+// Returns whether the peer is outside of copies of this side's memory, so that on_closed may be
+// called. A peer that was stopped inside a copy may go on at any time, and the memory must keep its
+// pages while its region is open (an adapter or other peers may use them). So on_closed waits until
+// the peer has left the copy or has ended, or the region was closed. The peer does not report this:
+// this side checks again and again, at growing intervals.
 bool SoftEndpoint::peer_has_left() {
   link_.timer.cancel();
   if (left_inside_ == nullptr || !left_inside_->busy()) {

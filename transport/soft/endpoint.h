@@ -60,7 +60,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] std::string describe() const override;
 
   // ---- for the port ----
-  void run();  // sends queued frames, or ends a broken endpoint
+  void run();  // sends queued frames; ends the endpoint if it is broken
   void on_slot_free() noexcept override { link_.top_up(); }
   void reset_if_using(const RegionRecord& record);
 
@@ -86,7 +86,8 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   void stage();
   void stage_control();
   void stage_bulk();
-  void settle();  // after a burst: on_ready, keepalive, the next step of a close
+  // called after a burst: tells the wire whether work waits, and calls on_ready() if there is room
+  void settle();
   void tell_waiting();
 
   // ---- time
@@ -118,7 +119,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   std::uint64_t credits_to_return_ = 0;
   std::uint64_t backlog_bytes_ = 0;  // of the wire, at last_backlog
   TimePoint backlog_at_{};
-  // once ended: the loan under which the peer may still be copying
+  // after end(): the loan under which the peer may still be inside a copy; null: none
   std::shared_ptr<const Loan> left_inside_;
   Nanos next_look_ = limits::kLoanLook;
 };

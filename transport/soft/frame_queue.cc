@@ -8,10 +8,10 @@
 namespace slime::transport::soft {
 namespace {
 
-// Bytes for the rest of a promised part whose region was revoked meanwhile.
+// Sent in place of the bytes of an answer whose region was revoked while the answer was being sent.
 constexpr std::array<std::byte, limits::kChunkBytes> kZeros{};
 
-// The regions that one write to the wire touches.
+// Pins the regions that one write to the wire reads from, until the write has returned.
 class PinSet {
  public:
   PinSet() = default;
@@ -75,8 +75,8 @@ void FrameQueue::ask_for_room() {
   if (wire_asked_ != wire_full_) link_.wire->want_write(wire_asked_ = wire_full_);
 }
 
-// Writes the whole burst to the wire in one call, straight from the registered memory, which is
-// pinned meanwhile.
+// Writes all staged frames to the wire in one call. Bulk data is written straight from the
+// registered memory, which is pinned meanwhile.
 Result<std::size_t> FrameQueue::write() {
   std::array<iovec, 2 * limits::kBurstFrames> parts;
   std::size_t count = 0;
@@ -107,8 +107,8 @@ Result<std::size_t> FrameQueue::write() {
   return link_.wire->write(std::span(parts.data(), count));
 }
 
-// The region of an answer is gone: sends zeros instead of the promised bytes, and fails the
-// request.
+// The region of the answer in frame `index` was revoked: sends zeros instead of the promised bytes,
+// and fails the peer's request.
 void FrameQueue::zero_answer(std::size_t index) {
   const std::uint64_t request = staged_[index].header.operation;
   bool done_staged = false;
@@ -144,7 +144,7 @@ void FrameQueue::on_sent(Staged& frame) {
     case FrameType::kMessage:
       ++link_.counters.messages_sent;
       give_buffer(std::move(frame.message.bytes));
-      // Without its operation, the message was past its deadline.
+      // null if the operation has ended already, at the deadline of its message
       if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
       return;
     case FrameType::kWrite:
@@ -196,7 +196,8 @@ void FrameQueue::finish_close(Status leftover) {
   link_.break_now(Status(Code::kCancelled, "closed"));
 }
 
-// Tries once, and only at a frame boundary: no frame can follow a frame that is half sent.
+// Tries once to send a goodbye. Does nothing if a frame is half sent: no other frame can go before
+// its rest.
 void FrameQueue::say_goodbye_now() {
   if (goodbye_sent_) return;
   if (!staged_.empty() && staged_.front().sent > 0) return;

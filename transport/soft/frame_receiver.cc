@@ -36,14 +36,14 @@ Status FrameReceiver::receive() {
     Bytes input(buffer_.get() + begin_, end_ - begin_);
     parse(input, kEverything);
     begin_ = end_ - input.size();
-    if (*got < room) break;  // the wire is empty, or has another event in the next turn
+    if (*got < room) break;  // the wire is empty, or reports further bytes in the next turn
   }
   return {};
 }
 
-// Parses frames in the wire's memory, without a copy. A frame that is cut there goes through the
-// buffer. Stops after as many bytes of fetches as the peer should be told of: the peer then asks
-// for more while this side reads the rest.
+// Parses frames in the wire's own memory, without copying them. A frame that is not complete there
+// is read into the buffer instead. Stops after kFetchTold bytes of fetches: the peer is told of
+// them, and asks for more while this side reads the rest.
 std::size_t FrameReceiver::read_in_place() {
   std::size_t moved = 0;
   const std::uint64_t fetched_most = parts_.incoming.fetched() + limits::kFetchTold;
@@ -62,16 +62,16 @@ std::size_t FrameReceiver::read_in_place() {
   return moved;
 }
 
-// Returns how many bytes the next read may place into the buffer, after those that it places at
-// their destination.
+// Returns how many bytes the next read may place into the buffer. `direct`: bytes that it first
+// places at the payload's destination.
 std::size_t FrameReceiver::buffer_room(std::size_t direct) const {
   const std::size_t room = limits::kReceiveBufferBytes - (end_ - begin_);
   const bool discards = direct == 0 && payload_.left() > 0;
   return expects_bulk_ && !discards ? std::min(room, limits::kReceiveAroundBulk) : room;
 }
 
-// Reads the rest of a payload straight to its destination, and the bytes behind it into the buffer.
-// A payload can only be outstanding here if the buffer is empty.
+// Reads from the wire: the rest of the current payload straight to its destination, and later bytes
+// into the buffer. While a payload is incomplete, the buffer is empty.
 Result<std::size_t> FrameReceiver::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
@@ -97,9 +97,9 @@ Result<std::size_t> FrameReceiver::fill() {
   return got;
 }
 
-// Pins the region that the payload goes into, until the payload is placed. If the region refuses,
-// the rest of a peer's write is thrown away; a read of ours breaks the connection, because there is
-// no place for its data.
+// Pins the region that the current payload goes into, while bytes are placed there. If the region
+// was closed: the rest of a peer's write is thrown away; a read of this side breaks the connection,
+// because its data have no destination.
 Pin FrameReceiver::pin_payload() {
   Pin pin = payload_.pin();
   if (pin || !payload_.in_region()) return pin;
@@ -114,8 +114,8 @@ Pin FrameReceiver::pin_payload() {
 
 // ------------------------------------------------------------------------------------------ frames
 
-// Parses frames at the front of `input`, until this many bytes of fetches are handled and whole
-// writes wait to be read.
+// Parses frames at the front of `input` and removes them. Stops early once `fetched_most` bytes of
+// fetches have been handled in all and further fetches wait.
 void FrameReceiver::parse(Bytes& input, std::uint64_t fetched_most) {
   while (link_.working() && (!parts_.incoming.awaits() || parts_.incoming.fetched() < fetched_most)) {
     if (payload_.kind() != Payload::Kind::kNone) {
@@ -138,7 +138,7 @@ void FrameReceiver::parse(Bytes& input, std::uint64_t fetched_most) {
   }
 }
 
-// Moves payload bytes that came with their header.
+// Moves bytes of the current payload from `input` to their destination.
 void FrameReceiver::take_payload(Bytes& input) {
   const Pin pin = pin_payload();
   if (!link_.working()) return;

@@ -14,8 +14,8 @@
 
 namespace slime::transport::soft {
 
-// The incoming end of the stream: takes frames off the wire and hands each to the part that handles
-// it. Handles messages, notifications and credits itself. Thread: the loop.
+// The incoming end of the stream: reads frames from the wire and hands each to the part that
+// handles its type. Handles messages, notifications and credits itself. Thread: the loop.
 class FrameReceiver {
  public:
   // The parts that get the frames.
@@ -28,9 +28,10 @@ class FrameReceiver {
   };
   FrameReceiver(Link& link, const Parts& parts);
 
-  // Takes bytes off the wire, up to a turn's share. An error means that the wire is lost.
+  // Reads and handles frames, about kTurnBytes at most. Returns an error if the wire has ended or
+  // failed.
   Status receive();
-  // Returns the slot of a message that was only partly received; null: none.
+  // Returns and forgets the slot of a message that was received only in part; null: there is none.
   ReceiveSlot* take_slot() { return std::exchange(slot_, nullptr); }
   void drop_payload() { payload_.end(); }
 
@@ -54,11 +55,12 @@ class FrameReceiver {
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;  // start of the unread bytes in the buffer
   std::size_t end_ = 0;
-  bool expects_bulk_ = false;  // large payloads came, and no burst of small frames since
+  // a large payload came, and since then no read that filled the buffer with small frames
+  bool expects_bulk_ = false;
   FrameHeader frame_;
   Payload payload_;
   ReceiveSlot* slot_ = nullptr;
-  std::uint64_t expected_ = 0;  // operand of the compare_swap that is being received
+  std::uint64_t expected_ = 0;  // expected value of the compare_swap request that is being received
 };
 
 }  // namespace slime::transport::soft

@@ -9,7 +9,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// The fields that a frame of one type may use; all others are zero.
+// The fields that a frame of one type may use. All other fields must be zero.
 struct Shape {
   std::uint32_t payload_least = 0;
   std::uint32_t payload_most = 0;
@@ -71,7 +71,8 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
   return std::nullopt;
 }
 
-// Most frames are plain messages, which need no other check.
+// Returns true for a valid message without a flag other than starved. Most frames are such
+// messages, and need no further check.
 bool is_plain_message(const FrameHeader& header, std::uint32_t slot_bytes) {
   return header.type == FrameType::kMessage && header.payload_bytes <= slot_bytes &&
          (header.flags & ~kFlagStarved) == 0 && (header.code | header.reserved) == 0 &&

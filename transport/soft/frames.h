@@ -10,30 +10,36 @@
 
 namespace slime::transport::soft {
 
-// The stream of the software engine, byte by byte in transport/README.md. Append only: a number
-// keeps its meaning for ever.
+// Types of the frames of the software engine; transport/README.md has all bytes. Append only: a
+// number never changes its meaning.
 enum class FrameType : std::uint8_t {
   kMessage = 1,       // payload: the message
-  kCredit = 2,        // value: messages that the peer may have sent since the beginning
+  kCredit = 2,        // value: how many messages the peer may have sent since the beginning
   kCreditReturn = 3,  // value: credits that the sender will not use
   kWrite = 4,         // payload: bytes for (region, key, offset)
   kImm = 5,           // value: the notification that ends a write
-  kAck = 6,           // code: how the write `operation` ended; value: as kFetched, 0: nothing new
-  kReadRequest = 7,   // value: bytes wanted of (region, key, offset); operation: the request's number
-  kReadData = 8,      // payload: the request's bytes at `offset`, counted from its start
-  kReadDone = 9,      // code: how the request ended
-  kGoodbye = 10,      // nothing follows: the sender closed
-  kFetchAdd = 11,     // value: what to add at (region, key, offset); operation: numbers requests with reads
-  kCompareSwap = 12,  // value: the new value, payload: the expected one; else as kFetchAdd
-  kAtomicReply = 13,  // code: how the request ended; value: what was there before
-  kFetch = 14,        // payload: FetchBlocks of the sender's memory, to be read for (region, key)
-  kFetched = 15,      // value: bytes of fetches handled since the beginning
+  kAck = 6,           // code: how write `operation` ended; value: as in kFetched, 0: nothing new
+  // value: how many bytes are wanted from (region, key, offset); operation: number of the request
+  kReadRequest = 7,
+  // payload: bytes of the answer to a kReadRequest; offset: their place in the answer
+  kReadData = 8,
+  kReadDone = 9,  // code: how the request ended
+  kGoodbye = 10,  // nothing follows: the sender closed
+  // value: number to add at (region, key, offset); operation: number of the request, as in
+  // kReadRequest
+  kFetchAdd = 11,
+  // value: number to store; payload: expected number; other fields as in kFetchAdd
+  kCompareSwap = 12,
+  kAtomicReply = 13,  // code: how the atomic ended; value: the number before it
+  // payload: FetchBlocks, which the receiver reads from the sender's memory into (region, key)
+  kFetch = 14,
+  kFetched = 15,  // value: bytes of fetches handled since the beginning
 };
 
 inline constexpr std::uint8_t kFlagLast = 1;     // kWrite, kFetch: the last part; an ack follows
 inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
-inline constexpr std::uint8_t kFlagPatient =
-    4;  // kWrite, with kFlagLast: its ack may wait for the next one's
+// kWrite, together with kFlagLast: the ack may wait for the ack of a later write
+inline constexpr std::uint8_t kFlagPatient = 4;
 
 struct FrameHeader {
   FrameType type{};
