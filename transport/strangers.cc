@@ -41,7 +41,8 @@ void Strangers::remove(const Stranger& stranger) {
 }
 
 Strangers::Choice Strangers::choose(TimePoint now) const {
-  // Takes the source with the most strangers; among equals, the source with the oldest stranger.
+  // Takes the source with the most strangers; among sources with equally many, the one with the
+  // oldest stranger.
   const auto most = std::max_element(by_source_.begin(), by_source_.end(), [](const auto& a, const auto& b) {
     if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
     return a.second.front()->accepted > b.second.front()->accepted;

@@ -12,21 +12,21 @@
 
 namespace slime::transport {
 
-// The bound that a one-sided operation has passed.
+// Says whether a one-sided operation has passed a time bound, and which.
 enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 
-// The times at which a posted one-sided operation ends although its transfer is not over.
-// `progress` is when its connection last moved bytes of one-sided operations.
+// The times at which a posted one-sided operation is ended although its transfer is not over.
+// `progress` in the functions is when its connection last moved bytes of one-sided operations.
 struct TimeBounds {
   static TimeBounds of(const Operation& operation, TimePoint now);
 
-  // Returns the next time at which the operation may be overdue; later if there is progress until
-  // then.
+  // Returns the earliest time at which the operation may be overdue. Progress before then moves
+  // that time further away.
   [[nodiscard]] TimePoint due(TimePoint progress) const {
     if (stall <= Nanos::zero()) return deadline;
     return std::min(deadline, deadline_after(std::max(posted_at, progress), stall));
   }
-  // Returns when to look for progress and for overdue operations again.
+  // Returns when the endpoint must check again for progress and for overdue operations.
   [[nodiscard]] TimePoint next_look(TimePoint now, TimePoint progress) const {
     const TimePoint by = due(progress);
     return stall <= Nanos::zero() ? by : std::min(by, deadline_after(now, stall / kLooksPerStall));
@@ -36,13 +36,13 @@ struct TimeBounds {
     return due(progress) <= now ? Overdue::kStall : Overdue::kNo;
   }
 
-  // Return the errors for the bound that was `passed`: of an operation that has not started, of an
-  // operation whose connection was reset, and of that connection.
+  // Return errors, worded for the bound in `passed`: not_started() for an operation that was not
+  // started, not_ended() for one whose connection was reset, reset_reason() for that connection.
   [[nodiscard]] Status not_started(std::string_view peer) const;
   [[nodiscard]] Status not_ended(std::string_view peer) const;
   [[nodiscard]] Status reset_reason(std::string_view peer) const;
 
-  // Notes that the process was paused for `pause` until now: that time does not count towards a
+  // Notes that the process stood still for `pause` until `now`: that time does not count towards a
   // stall.
   void excuse(Nanos pause, TimePoint now) { posted_at = std::min(now, posted_at + pause); }
 
@@ -54,13 +54,14 @@ struct TimeBounds {
   Overdue passed = Overdue::kNo;
 };
 
-// Returns the time by which a message that is posted now must be with the wire or the device.
+// Returns the time by which a message that is posted now must have been handed to the wire or the
+// device.
 inline TimePoint message_deadline(const Operation& operation, TimePoint now) {
   return operation.deadline != kNever ? operation.deadline : deadline_after(now, limits::kOperationDeadline);
 }
 
-// How long this process or its machine was paused, if a timer that was due at `due` fires `now`.
-// Zero: a delay that a busy machine explains.
+// Returns how long this process or its machine stood still if a timer for `due` fires at `now`.
+// Zero if the timer is less than 100 ms late, which a busy machine explains.
 inline Nanos pause_before(TimePoint now, TimePoint due) {
   const Nanos late = now - due;
   return late < std::chrono::milliseconds(100) ? Nanos::zero() : late;

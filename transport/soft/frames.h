@@ -33,10 +33,11 @@ enum class FrameType : std::uint8_t {
   kAtomicReply = 13,  // code: how the atomic ended; value: the number before it
   // payload: FetchBlocks, which the receiver reads from the sender's memory into (region, key)
   kFetch = 14,
-  kFetched = 15,  // value: bytes of fetches handled since the beginning
+  kFetched = 15,  // value: how many bytes of kFetch frames were handled since the beginning
 };
 
-inline constexpr std::uint8_t kFlagLast = 1;     // kWrite, kFetch: the last part; an ack follows
+// in kWrite and kFetch: the last frame of a write; an ack follows
+inline constexpr std::uint8_t kFlagLast = 1;
 inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
 // kWrite, together with kFlagLast: the ack may wait for the ack of a later write
 inline constexpr std::uint8_t kFlagPatient = 4;
@@ -68,18 +69,20 @@ struct FetchBlock {
 };
 static_assert(sizeof(FetchBlock) == 24);
 
-// Returns kCorrupt, with the fault, unless the frame is valid in itself: known type, payload within
-// its limit, each unused field zero. `bytes` has kHeaderBytes.
+// Parses a header, which `bytes` must be (kHeaderBytes). Returns kCorrupt, with the fault, unless
+// the header is valid by itself: known type, payload size within the limits of the type, unused
+// fields zero.
 Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
 
-// The data that the two engines send each other in the handshake.
+// Data that the engines of the two sides send each other in the handshake.
 struct Parameters {
   std::uint32_t version = kVersion;
-  std::uint32_t slot_bytes = 0;       // the largest message that this side takes
-  std::uint32_t initial_credits = 0;  // credits that the peer may use before the first kCredit
+  std::uint32_t slot_bytes = 0;  // the largest message that this side takes
+  // credits that the peer may use before it gets the first kCredit
+  std::uint32_t initial_credits = 0;
 
   static constexpr std::size_t kBytes = 12;
-  // 2: with atomics; 3: messages carry grants; 4: fetches; 5: acks that wait
+  // History: 2 added atomics; 3 grants in messages; 4 fetches; 5 acks that may wait.
   static constexpr std::uint32_t kVersion = 5;
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);

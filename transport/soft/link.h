@@ -17,11 +17,11 @@
 
 namespace slime::transport::soft {
 
-// State that the parts of one endpoint share: wire, life, credits, operations, and the turn in the
-// port. Each part changes only what its own work changes. Thread: the loop.
+// State that the parts of one endpoint share: the wire, the life, the credits, the operations, and
+// whether the port will call the endpoint. Thread: the loop.
 class Link {
  public:
-  // `endpoint`: the port calls it for its turn.
+  // `endpoint`: the endpoint that the port calls for its turn.
   Link(SoftEndpoint& endpoint, std::shared_ptr<PortState> on, std::shared_ptr<CreditAccount> account,
        const Parameters& parameters, std::unique_ptr<Wire> over, Introduction introduction);
   Link(const Link&) = delete;
@@ -33,7 +33,7 @@ class Link {
   const Introduction who;
   const std::uint64_t id;
   std::unique_ptr<Wire> wire;  // null once the endpoint has ended
-  PeerMemory* memory;          // the wire's; null: all goes over the wire
+  PeerMemory* memory;          // the wire's peer_memory(); null: all data goes over the wire
   const std::string wire_text;
   const PostChecks checks;
   EndpointCounters counters;
@@ -43,33 +43,37 @@ class Link {
   StallWatch stalls;
   SendCredits credits;
   PostGate gate;
-  // a send was refused since the last message or notification, which tells the peer
+  // true if a post was refused for lack of credits; the next message or notification tells the peer
   bool starved = false;
   ReceiveCredits given;
   OneSidedTable operations;
 
-  bool in_burst = false;  // the endpoint sends queued frames anyhow
+  // true while the endpoint handles a burst, after which it sends queued frames anyhow
+  bool in_burst = false;
   bool scheduled = false;
-  bool completed_in_stage = false;  // a callback within the burst may have posted more
+  // an operation completed while staging, so its callback may have posted more
+  bool completed_in_stage = false;
 
   [[nodiscard]] bool working() const { return life.working(); }
   [[nodiscard]] std::size_t in_flight() const { return messages_in_flight_ + operations.size(); }
-  // Notes that bytes of our one-sided operations have moved. Cheap: within a turn the loop reads
-  // the clock once.
+  // Notes that bytes of one-sided operations of this side have moved now. Cheap: the loop reads the
+  // clock only once for each round of callbacks.
   void note_progress() { stalls.note_progress(loop->now()); }
 
-  // Makes the port call the endpoint in a later turn; lazily: when the loop runs for other work.
+  // Makes the port call the endpoint's run() in a later turn. schedule() does nothing inside a
+  // burst. `lazily`: that turn may wait until the loop runs for other work.
   void schedule() {
     if (!in_burst) schedule_turn();
   }
   void schedule_turn(bool lazily = false);
 
-  // Stops all traffic at once; the operations complete in a later turn. Releases their regions
-  // here, so that an owner may free a region as soon as close() returns.
+  // Stops all traffic at once. The operations complete in a later turn, but their regions are
+  // released here, so that an owner may free a region as soon as its close() returns.
   void break_now(Status reason);
   void corrupt(std::string_view what);
 
-  // Note a post, and return when the operation must be over.
+  // Note the post of an operation. take_deadline() returns when a message must be sent;
+  // take_bounds() returns the time bounds of a one-sided operation.
   TimePoint take_deadline(const Operation& operation);
   TimeBounds take_bounds(const Operation& operation);
 
@@ -81,19 +85,20 @@ class Link {
     --messages_in_flight_;
     complete(operation, std::move(status));
   }
-  // Completes, in the next turn, an operation whose work was done within its post.
+  // Completes in the next turn an operation whose work was done during its post.
   void finish_later(Operation& operation) {
     ++messages_in_flight_;
     finished_.push_back(&operation);
   }
   [[nodiscard]] bool has_finished() const { return !finished_.empty(); }
-  // Completes these operations. Call outside of every post.
+  // Completes the operations given to finish_later(). Must not be called inside a post.
   void complete_finished();
 
-  // Promises more credits to the peer if it should have more, and tells the peer before it runs
-  // out.
+  // Promises the peer the further credits that it should have. If the peer has few left, makes the
+  // endpoint tell it.
   void top_up();
-  // Returns a grant that the peer has not been told of, which goes with the next frame; 0: nothing.
+  // Returns the granted credits since the beginning if the peer does not know of all of them, and
+  // counts them as told: the caller sends the number in its next frame. Otherwise returns 0.
   std::uint64_t take_grant() {
     announce_ = false;
     return given.unannounced() ? given.announce() : 0;

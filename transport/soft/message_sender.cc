@@ -14,8 +14,8 @@ bool MessageSender::send_now(std::span<const Bytes> parts, std::uint32_t total, 
   return write_now(parts, total, operation, options.late_completion);
 }
 
-// Writes a message to the wire in the shortest way: without a place in a queue, and without a
-// buffer.
+// Writes a short message straight to the wire, without queue and buffer. Returns false if that is
+// not possible now or the wire took nothing.
 bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                               bool late_completion) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
@@ -45,7 +45,7 @@ bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total,
     ++link_.counters.messages_sent;
     link_.finish_later(operation);
   } else {
-    // The rest of the message is what the wire gets next.
+    // The wire took only a part: the rest of the message becomes the first frame of the queue.
     link_.add_message();
     Staged& frame = frames_.push(header);
     frame.message.bytes = frames_.take_buffer();

@@ -16,14 +16,15 @@
 namespace slime::transport::soft {
 
 enum class Kind { kWrite, kRead, kFetchAdd, kCompareSwap };
-// How the bytes of an operation move: over the wire, copied by this side, or read by the peer from
-// this side's memory. kOpen: the peer has not said yet which of these are possible.
+// How the bytes of an operation move. kWire: over the wire. kDirect: this side copies them. kFetch:
+// the peer reads them from this side's memory. kOpen: not decided, because the peer has not said
+// yet what is possible.
 enum class Way { kOpen, kWire, kDirect, kFetch };
 
 // A posted one-sided operation.
 struct OneSided {
-  // Constructs by member. As an aggregate, the record would first be cleared as a whole, with an
-  // instruction that waits for the copy before.
+  // A constructor, because aggregate initialization would first clear the whole record, with an
+  // instruction that waits for the copy before it.
   explicit OneSided(Kind kind, std::span<const CopyBlock> copies = {}) : kind(kind), copies(copies) {}
 
   Operation* operation = nullptr;
@@ -32,18 +33,18 @@ struct OneSided {
   Kind kind;
   Way way = Way::kOpen;
   std::span<const CopyBlock> copies;  // of a read or a write
-  std::optional<CopyBlock> number;    // of an atomic: its 8 bytes at both sides
-  std::uint64_t value = 0;            // of an atomic: the number to add or to store
+  std::optional<CopyBlock> number;    // the 8 bytes of an atomic, on both sides
+  std::uint64_t value = 0;            // number that an atomic adds or stores
   std::uint64_t expected = 0;         // operand of a compare_swap
-  std::size_t next_copy = 0;          // the first copy that is not completely sent, asked for, or made
-  std::uint64_t copy_offset = 0;      // bytes of that copy that are
+  std::size_t next_copy = 0;          // first of `copies` that is not completely sent, requested, or copied
+  std::uint64_t copy_offset = 0;      // bytes of copies[next_copy] that are sent or copied already
   std::uint32_t asked = 0;            // requests without a complete answer
   std::uint32_t imm = 0;
   bool has_imm = false;
   bool started = false;  // the peer may know of it
-  bool sent = false;     // all frames of a write are handed to the wire: its ack may come
+  bool sent = false;     // the wire has taken all frames of this write, so its ack may come
   bool starved = false;
-  bool fetched = false;  // of a read: the kernel copied a part from memory that is not mapped
+  bool fetched = false;  // the kernel has copied a part of this read from the peer's memory
   Code failure = Code::kOk;
 
   [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
@@ -53,7 +54,7 @@ struct OneSided {
     if (atomic()) return Rights::kReadWrite;
     return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;
   }
-  // Goes on to the next copy that has bytes. Returns true if there is none.
+  // Skips copies without bytes. Returns true if no copy is left.
   bool skip_empty() {
     while (next_copy < copies.size() && copies[next_copy].length_bytes == 0) ++next_copy;
     return next_copy == copies.size();
@@ -65,36 +66,41 @@ struct OneSided {
   }
 };
 
-// Returns the status of an operation that the peer has refused with `failure`.
+// Returns the error of an operation whose `failure` is the code of the peer's refusal.
 Status refused_by_peer(const OneSided& operation, std::string_view peer_name);
 
-// The record of the local region of a copy.
+// Return the record of the local region of `copy`.
 RegionRecord& record_of(const CopyBlock& copy);
 const std::shared_ptr<RegionRecord>& shared_record_of(const CopyBlock& copy);
 
-// The posted one-sided operations, and their order. Thread: the loop.
+// The posted one-sided operations, in order of their posts. Thread: the loop.
 class OneSidedTable {
  public:
-  // Adds an operation; the uses of its regions are counted already.
+  // Adds an operation, and sets its sequence number. The uses of its regions must have been
+  // counted.
   void add(OneSided& record);
-  // Returns null for an operation that has completed.
+  // Returns the operation, or null if it has completed.
   OneSided* find(Handle handle) { return records_.find(handle); }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
   SlotMap<OneSided>& records() { return records_; }
-  // Removes an operation and releases its regions. The caller completes it.
+  // Removes an operation and releases the uses of its regions. Returns the caller's Operation, to
+  // be completed.
   Operation& take(Handle handle);
-  // Releases the regions of all operations, and drops the callers' lists of copies.
+  // Releases the uses of all regions, and forgets the callers' lists of copies, which may then be
+  // freed.
   void let_go();
   // Returns whether an operation uses the region.
   bool use(const RegionUses& uses);
 
-  // Operations that are not completely staged or asked for, in order. May contain completed ones.
+  // Writes (reads and atomics: requests()) that are not completely staged, in order. May have
+  // handles of completed operations.
   Queue<Handle>& writes() { return writes_; }
   Queue<Handle>& requests() { return requests_; }
 
-  // Returns a barrier behind the operations posted so far.
+  // Returns a barrier that all operations posted so far are before.
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
-  // Returns whether all writes before the barrier are staged, and all requests completed.
+  // Returns true if all writes before the barrier are staged, and all reads and atomics before it
+  // have completed.
   bool barrier_passed(std::uint64_t barrier) { return barrier == 0 || none_before(barrier); }
 
  private:
@@ -104,7 +110,8 @@ class OneSidedTable {
   std::uint64_t next_sequence_ = 1;
   Queue<Handle> writes_;
   Queue<Handle> requests_;
-  Queue<Handle> open_requests_;  // not completed, in order; completed ones are skipped
+  // reads and atomics that have not completed, in order; completed ones are removed late
+  Queue<Handle> open_requests_;
 };
 
 }  // namespace slime::transport::soft

@@ -7,12 +7,12 @@
 
 namespace slime::transport::soft {
 
-// Slots in ordinary memory, each made when it is first used.
+// A ReceivePool whose slots are in ordinary memory, each allocated at its first use.
 class SoftPool final : public ReceivePool {
  public:
   SoftPool(std::shared_ptr<Loop> loop, const PortOptions& options)
       : ReceivePool(std::move(loop), options, options.base_credits) {}
-  // Returns a slot for a message that had a credit.
+  // Returns a slot for a message from the peer of `account`, which had a credit for it.
   ReceiveSlot& take_slot(CreditAccount& account);
 
  private:

@@ -86,7 +86,7 @@ void PortState::schedule(SoftEndpoint& endpoint) {
 void PortState::run_deferred() noexcept {
   const std::shared_ptr<PortState> self = shared_from_this();  // a callback may drop the port
   running_.swap(scheduled_);
-  // A callback may destroy an endpoint: remove() then sets its entry to null.
+  // Iterates by index: a callback may destroy an endpoint, whose entry remove() then sets to null.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (running_[i] != nullptr) running_[i]->run();
   }

@@ -13,8 +13,8 @@ namespace slime::transport::soft {
 
 class SoftEndpoint;
 
-// State that a port, its endpoints and its posted tasks share. Thread: the loop, unless a function
-// says otherwise.
+// State that a port shares with its endpoints and posted tasks. Thread: the loop, except where a
+// function says otherwise.
 class PortState final : private Deferred, public std::enable_shared_from_this<PortState> {
  public:
   PortState(std::shared_ptr<Loop> loop, std::shared_ptr<DeviceState> device, const PortOptions& options);
@@ -22,16 +22,16 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
   const std::shared_ptr<DeviceState> device;
   const std::shared_ptr<SoftPool> pool;
 
-  // Returns the loop, or null once the port is gone. Thread: any.
+  // Returns the loop; null after the port has ended. Thread: any.
   [[nodiscard]] std::shared_ptr<Loop> loop() const;
-  // Resets the endpoints that have posted operations on the region; at once when called on the
-  // loop. Thread: any.
+  // Resets the endpoints that have posted operations on the region. On the loop's thread this is
+  // done at once, on another thread the loop does it later. Thread: any.
   void reset_users(std::shared_ptr<RegionRecord> record);
 
   void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SoftEndpoint& endpoint);
-  // Calls endpoint.run() in a later turn, once for all endpoints of a burst. Lazily: a caller in a
-  // hurry tells the loop.
+  // Calls endpoint.run() in the next turn of the loop, together with other scheduled endpoints. The
+  // loop may delay that turn until it runs for other work; call Loop::hurry() to prevent that.
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }
@@ -40,7 +40,8 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
  private:
   void run_deferred() noexcept override;
 
-  mutable Mutex mutex_;  // guards loop_ off the loop, where alone it changes
+  // guards loop_ where it is set, and where another thread than the loop's reads it
+  mutable Mutex mutex_;
   std::shared_ptr<Loop> loop_;
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;

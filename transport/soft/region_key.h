@@ -9,10 +9,10 @@
 
 namespace slime::transport::soft {
 
-// The key of a region on the software providers is one number, which peers cannot guess.
+// Packs the key of a region of the software engine: one random number of 64 bits.
 inline PackedKey pack_key(std::uint64_t key) { return PackedKey(std::as_bytes(std::span(&key, 1))); }
 
-// Returns nothing for a key of another provider.
+// Unpacks the key; returns nothing if it is the key of another provider.
 inline std::optional<RemoteAccess> unpack_key(const PackedKey& packed) {
   ByteReader in(packed.bytes());
   RemoteAccess out;

@@ -19,7 +19,7 @@ bool RegionRecord::pin(std::uint64_t refusing) {
   return false;
 }
 
-// Waits for the thread that dropped the last pin, which may still hold the mutex.
+// Waits for the thread that has dropped the last pin: it may still hold the mutex.
 RegionRecord::~RegionRecord() { const MutexLock lock(mutex_); }
 
 void RegionRecord::unpin() {
@@ -27,8 +27,8 @@ void RegionRecord::unpin() {
   while ((before & (kRevoked | kCut)) == 0) {
     if (pins_.compare_exchange_weak(before, before - 1)) return;
   }
-  // Locks the mutex, so that a waiter cannot miss the change between its check and its wait, and so
-  // that the destructor, called by a closer that saw no pin, waits until the lock is released.
+  // The mutex serves two purposes. A waiter cannot miss this change between its check and its wait.
+  // And the destructor, which may run as soon as no pin is left, waits until this lock is released.
   const MutexLock lock(mutex_);
   if ((pins_.fetch_sub(1) & kCount) == 1) changed_.notify_all();
 }
@@ -53,7 +53,8 @@ Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
   if (memory_fd < 0) {
     out.address = reinterpret_cast<std::uintptr_t>(data);
   } else {
-    // Opens the memfd again, because a duplicate would have the rights of the original.
+    // Opens the memfd anew, because a duplicated descriptor would have all rights of the original
+    // one.
     const int access = allows(rights, Rights::kRemoteWrite) ? O_RDWR : O_RDONLY;
     out.memory = UniqueFd(::open(str("/proc/self/fd/", memory_fd).c_str(), access | O_CLOEXEC));
     if (!out.memory.valid()) return from_errno("opening a memfd once more", errno);
@@ -65,8 +66,9 @@ Result<Lent> RegionRecord::lend(std::shared_ptr<Loan> loan) {
   return out;
 }
 
-// A mapping is readable as a whole or not at all, so testing its two ends decides nearly all cases.
-// If the ends are in two mappings, with a third kind of memory between them, the copy fails later.
+// Tests only the first and the last byte: one mapping is readable as a whole or not at all. If the
+// region has several mappings and one between the ends is not readable, the peer's copy fails
+// later.
 bool RegionRecord::fetchable() {
   int known = fetchable_.load(std::memory_order_relaxed);
   if (known < 0) {
@@ -88,7 +90,8 @@ bool RegionRecord::wait_returned(TimePoint deadline) {
       if (loans_.empty()) return true;
     }
     if (steady_clock().now() >= deadline) return false;
-    // The peer sends no event: its step ends sooner than a wake-up would take.
+    // Polls, because the peer sends no event at the end of its copy, which takes less time than a
+    // wake-up.
     std::this_thread::sleep_for(limits::kLoanLook);
   }
 }

@@ -17,23 +17,22 @@
 
 namespace slime::transport::soft {
 
-// One registration as the engine sees it. Thread: any.
-//
-// Two kinds of use keep revocation final. A *pin* is held during one call to the wire that touches
-// the memory, so it is short and never spans a callback. A *use* is held by an operation of ours
-// from its post to its end. revoke() refuses new uses and all pins of peers; cut() refuses every
-// pin. After cut() and wait_unpinned() no code here touches the memory any more. A *loan* lets a
-// peer copy by itself; loans that are left are waited for last.
+// One registration, as the software engine uses it. Thread: any. Three kinds of use let revoke()
+// wait until the memory is free. A *pin* is held during one call to the wire that touches the
+// memory; it is short and spans no callback. A *use* is held by an operation of this side from its
+// post to its end. A *loan* lets a peer on the same host copy by itself. revoke() refuses new uses
+// and the pins of peers; cut() refuses all pins. After cut() and wait_unpinned() this process no
+// longer touches the memory. Loans are waited for last.
 class RegionRecord {
  public:
   // `memory_fd`: the memfd of the memory, which must stay open until wait_unpinned() has returned;
-  // -1 for memory that is not ours.
+  // -1 for memory that the caller owns.
   RegionRecord(std::byte* data, std::uint64_t length_bytes, Rights rights, std::uint64_t key,
                int memory_fd = -1)
       : data(data), length_bytes(length_bytes), rights(rights), key(key), memory_fd(memory_fd) {}
   RegionRecord(const RegionRecord&) = delete;
   RegionRecord& operator=(const RegionRecord&) = delete;
-  // May be called as soon as wait_unpinned() has returned.
+  // The destructor may be called as soon as wait_unpinned() has returned.
   ~RegionRecord();
 
   std::byte* const data;
@@ -42,20 +41,20 @@ class RegionRecord {
   const std::uint64_t key;
   const int memory_fd;
 
-  // Returns whether the kernel reads the memory for other processes, which it does not for a
-  // device's memory. Asks the kernel once, for the whole memory.
+  // Returns whether the kernel reads the memory for other processes, which it does not for the
+  // memory of a device. Asks the kernel only the first time.
   [[nodiscard]] bool fetchable();
-  // Lends the memory to a peer, until revoke().
+  // Lends the memory to a peer on the same host, until revoke().
   Result<Lent> lend(std::shared_ptr<Loan> loan);
-  // Call only after revoke(). Returns false if peers are inside copies at `deadline` of the steady
-  // clock.
+  // Waits until no peer is inside a copy of the memory; call only after revoke(). Returns false if
+  // some still are at `deadline` of the steady clock.
   bool wait_returned(TimePoint deadline);
-  // Call only after revoke(): the memory has other pages, and no thread waits for those peers any
-  // more.
+  // Ends the remaining loans; call only after revoke(), when the memory has got other pages. The
+  // peers that are still inside a copy are not waited for any more.
   void let_go();
 
-  // Return false once the region is revoked (for peers) or cut (for own operations): then the
-  // memory must not be touched.
+  // Pin the memory for a call to the wire. Return false after revoke() (pin_for_peer) or cut()
+  // (both): then the memory must not be touched.
   bool pin_for_peer() { return pin(kRevoked | kCut); }
   bool pin_for_own() { return pin(kCut); }
   void unpin();
@@ -81,15 +80,15 @@ class RegionRecord {
   std::vector<std::shared_ptr<Loan>> loans_ SLIME_GUARDED_BY(mutex_);
 };
 
-// The regions of one device that peers may name. Thread: any.
+// The regions of one device, by handle. Peers may name them. Thread: any.
 class RegionTable final : public Lender {
  public:
-  // Returns kResourceExhausted if the device has too many regions.
+  // Adds a region. Returns kResourceExhausted if the device has too many regions.
   Result<Handle> add(std::shared_ptr<RegionRecord> record);
   void remove(Handle id);
   Result<Lent> lend(Handle id, std::uint64_t key, std::shared_ptr<Loan> loan) override;
-  // Returns the record of a region that a peer uses with `need`, or the reason of a refusal:
-  // kNotFound, kPermissionDenied.
+  // Returns the record of the region that a peer wants to use with the right `need`. If this is
+  // refused, returns null and sets `why`: kNotFound, or kPermissionDenied (key, rights or bounds).
   std::shared_ptr<RegionRecord> find(Handle id, std::uint64_t key, Rights need, std::uint64_t offset,
                                      std::uint64_t length, Code& why) const;
 
@@ -98,7 +97,7 @@ class RegionTable final : public Lender {
   SlotMap<std::shared_ptr<RegionRecord>> records_ SLIME_GUARDED_BY(mutex_){limits::kMaxRegions};
 };
 
-// Holds one pin; empty if the region refused it.
+// Holds one pin of a region, and releases it at the end. Empty if the region refused the pin.
 class Pin {
  public:
   Pin() = default;

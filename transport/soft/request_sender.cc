@@ -22,7 +22,8 @@ void RequestSender::stage() {
     if (operation->skip_empty()) {
       requests.pop_front();
       if (operation->asked > 0) continue;
-      // The batch has no bytes, or its last answer came before its empty copies.
+      // No copy of this read is left to ask for and no answer is missing: the batch has no bytes,
+      // or its last answer came before its empty copies were skipped.
       link_.completed_in_stage = true;
       link_.complete_one_sided(handle, {});
       if (!link_.working()) return;
@@ -84,7 +85,8 @@ void RequestSender::on_read_done(const FrameHeader& header) {
     return link_.corrupt("the end of a read before its last byte");
   const Handle handle = asked_.pop_front().operation;
   OneSided* operation = link_.operations.find(handle);
-  SLIME_CHECK(operation != nullptr);  // a read stays until all its requests are answered
+  // a read stays in the table until all its requests are answered
+  SLIME_CHECK(operation != nullptr);
   link_.note_progress();
   --operation->asked;
   if (header.code != 0 && operation->failure == Code::kOk)

@@ -8,15 +8,16 @@
 
 namespace slime::transport::soft {
 
-// The reads and atomics of this side, and their answers, which come in the order of the requests.
-// Thread: the loop.
+// Sends the reads and atomics of this side that go over the wire, and handles their answers, which
+// come in the order of the requests. Thread: the loop.
 class RequestSender {
  public:
   RequestSender(Link& link, FrameQueue& frames, WayFinder& ways)
       : link_(link), frames_(frames), ways_(ways) {}
 
   void stage();
-  // Takes data of the oldest request, and places it in the local region.
+  // Handles the header of a kReadData frame: sends its payload to the local region of the oldest
+  // request.
   void begin_data(const FrameHeader& header, Payload& payload);
   void end_data(const FrameHeader& header) { asked_.front().received += header.payload_bytes; }
   void on_read_done(const FrameHeader& header);

@@ -5,7 +5,8 @@
 namespace slime::transport::soft {
 namespace {
 
-// Returns whether two copies are adjacent on both sides, so that the target reads them as one.
+// Returns whether `copy` follows `before` directly on both sides, so that the peer can read the two
+// as one block.
 bool follows(const CopyBlock& before, const CopyBlock& copy) {
   return copy.local == before.local && copy.remote == before.remote &&
          copy.local_offset == before.local_offset + before.length_bytes &&
@@ -27,7 +28,8 @@ Way WayFinder::find(const OneSided& operation) {
       if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
       remote = copy.remote;
     }
-    // Copies that the target would refuse go over the wire, so that the target refuses them.
+    // A copy that the peer would refuse goes over the wire, so that the peer's refusal ends the
+    // operation.
     if (reach.way == PeerMemory::Way::kWire ||
         !reach.window->covers(region, operation.need(), copy.remote_offset, copy.length_bytes))
       return operation.kind == Kind::kWrite ? fetch_or_wire(operation) : Way::kWire;
@@ -63,7 +65,8 @@ Way WayFinder::decide(OneSided& operation) {
     operation.way = find(operation);
     if (operation.way == Way::kOpen) operation.started = true;  // the peer has been asked
   }
-  // The kernel has refused since then, and nothing of the operation has been sent yet.
+  // The peer was refused by its kernel after this operation's way was decided. Nothing of the
+  // operation has been sent yet, so the wire can carry it.
   if (operation.way == Way::kFetch && fetch_denied_ && operation.next_copy == 0 && operation.copy_offset == 0)
     operation.way = Way::kWire;
   return operation.way;

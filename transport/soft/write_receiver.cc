@@ -5,7 +5,7 @@
 namespace slime::transport::soft {
 namespace {
 
-// Returns the code in the ack of a fetch that failed.
+// Returns the code to send in the ack of a fetch with this outcome.
 Code code_of(PeerMemory::Outcome fetch) {
   switch (fetch) {
     case PeerMemory::Outcome::kDone:
@@ -22,7 +22,8 @@ Code code_of(PeerMemory::Outcome fetch) {
 
 }  // namespace
 
-// Handles the next part of a write in progress, or the first part of a write.
+// Begins a write with its first frame, or goes on with the current write. Returns false if `header`
+// belongs to another write: the link is then broken.
 bool WriteReceiver::enter(const FrameHeader& header) {
   if (current_ == 0) {
     current_ = header.operation;
@@ -83,7 +84,8 @@ void WriteReceiver::end_fetch(const FrameHeader& header) {
   end_bytes(header);
 }
 
-// Returns false if the blocks will not be read.
+// Adds the blocks of a kFetch frame to those that are read together. Returns false if they will not
+// be read, because the write has failed or the link is broken.
 bool WriteReceiver::await_fetch(const FrameHeader& header) {
   const std::span<const FetchBlock> blocks(blocks_->data(), header.payload_bytes / sizeof(FetchBlock));
   std::uint64_t total = 0;
@@ -94,14 +96,14 @@ bool WriteReceiver::await_fetch(const FrameHeader& header) {
     }
     total += block.length;
   }
-  // The peer must not send more such frames than there is room for in one turn.
+  // The peer may ask for at most kFetchAhead bytes beyond those that it was told of.
   if (fetched_ - fetched_told_ + total > limits::kFetchAhead) {
     link_.corrupt("more to fetch than it has been told that it may ask for");
     return false;
   }
   fetched_ += total;
-  // A system call and the check of the peer cost as much as 10 KiB. So blocks for one region that
-  // follow each other are read together.
+  // Reads what waits already, unless the new blocks can be read together with it: each system call,
+  // with its check of the peer, costs as much as copying 10 KiB.
   if (!awaited_.empty() && (awaited_.front().region != header.region || awaited_.front().key != header.key ||
                             awaited_blocks_.size() + blocks.size() > limits::kFetchBlocks))
     fetch_awaited();
@@ -117,7 +119,7 @@ void WriteReceiver::fetch_awaited() {
   if (awaited_.empty()) return;
   const Code together = fetch(awaited_.front(), awaited_blocks_);
   std::span<const FetchBlock> blocks(awaited_blocks_);
-  Code code = Code::kOk;  // of the write to which these parts belong
+  Code code = Code::kOk;  // outcome of the write to which the current frames belong
   for (const FrameHeader& part : awaited_) {
     const std::span<const FetchBlock> its = blocks.first(part.value);
     blocks = blocks.subspan(part.value);
@@ -163,7 +165,7 @@ void WriteReceiver::queue_ack(std::uint64_t operation, Code code, bool patient) 
   if (!patient)
     acks_due_ = true;
   else if (!acks_due_)
-    // for a sender that does not send the next write
+    // sends the ack even if the peer posts no further write
     link_.timer.arm(link_.loop->now() + limits::kAckPatience);
 }
 

@@ -11,35 +11,38 @@
 
 namespace slime::transport::soft {
 
-// The peer's writes, and their acks. Frames carry the bytes, or addresses from which this side
-// reads them in the peer's memory; frames with addresses keep their place among the others. Thread:
-// the loop.
+// Handles the peer's writes, and stages their acks. A kWrite frame has the bytes. A kFetch frame
+// has addresses, from which this side reads the bytes in the peer's memory, in the order of the
+// frames. Thread: the loop.
 class WriteReceiver {
  public:
   WriteReceiver(Link& link, FrameQueue& frames) : link_(link), frames_(frames) {}
 
-  // Begins a frame with bytes; places them in the region, or throws them away.
+  // Handles the header of a kWrite frame: its payload goes into the region, or is thrown away.
   void begin_bytes(const FrameHeader& header, Payload& payload);
-  // The region refuses the bytes: the write fails.
+  // Call if the region does not take the payload because it was revoked: the current write fails.
   void refuse() { current_code_ = Code::kNotFound; }
   void end_bytes(const FrameHeader& header);
-  // Handles a notification, which ends a write or stands alone. Returns whether it is to be
-  // delivered. kCorrupt: it came inside another write, and the link is broken.
+  // Handles a kImm frame, which ends a write or stands alone. Returns OK if the notification is to
+  // be delivered, else the error of its write. kCorrupt: the frame came inside another write, and
+  // the link is broken.
   Code end_with_imm(const FrameHeader& header);
 
   // Begins a frame with addresses.
   void begin_fetch(const FrameHeader& header, Payload& payload);
-  // All addresses have come: at most a chunk of bulk data, to be read together with others.
+  // Call when the addresses of a kFetch frame have been received. Their bytes (kChunkBytes at most)
+  // are read later, together with those of further frames.
   void end_fetch(const FrameHeader& header);
-  // Reads the fetches that wait: before any later frame is handled, and before any answer.
+  // Reads the bytes of all kFetch frames that wait. Called before a later frame of another type is
+  // handled, and before acks are staged.
   void fetch_awaited();
   [[nodiscard]] bool awaits() const { return !awaited_.empty(); }
-  // Returns the bytes of fetches that were handled since the beginning.
+  // Returns how many bytes of kFetch frames were handled since the beginning.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
 
   void queue_ack(std::uint64_t operation, Code code, bool patient = false);
   void stage_acks();
-  // Stages acks that wait for others, together with the next ack.
+  // Makes stage_acks() stage also those acks that may wait for later ones.
   void hurry_acks() { acks_due_ = true; }
   [[nodiscard]] bool acked() const { return acks_.empty(); }
 
@@ -58,11 +61,11 @@ class WriteReceiver {
 
   Link& link_;
   FrameQueue& frames_;
-  std::uint64_t current_ = 0;  // the write whose last frame has not come
+  std::uint64_t current_ = 0;  // operation of the write whose last frame has not arrived; 0: none
   Code current_code_ = Code::kOk;
   bool current_fetched_ = false;
-  std::unique_ptr<FetchBlocks> blocks_;  // made when the peer has sent the first fetch
-  // parts of writes, to be read together; value: number of blocks
+  std::unique_ptr<FetchBlocks> blocks_;  // allocated at the peer's first kFetch frame
+  // headers of kFetch frames that are to be read together; value: number of blocks
   std::vector<FrameHeader> awaited_;
   std::vector<FetchBlock> awaited_blocks_;  // the blocks of these parts, in order
   std::uint64_t fetched_ = 0;

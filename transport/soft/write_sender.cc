@@ -68,9 +68,9 @@ void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
   frames_.push_bulk(header, copy.local->data() + copy.local_offset + offset, shared_record_of(copy));
 }
 
-// Returns whether the ack of the write whose last part is next may wait for the ack of a later
-// write. One ack at a time costs both sides as much as the bytes do; but for half of what is in
-// flight an ack is asked for, while the rest moves.
+// Returns whether the peer may delay the ack of the write whose last frame is staged next, until it
+// acks a later write. Acks one at a time cost both sides as much as the bytes do. An ack is asked
+// for at once after half of the writes in flight, so that it comes while the rest moves.
 bool WriteSender::patient_write() {
   Queue<Handle>& writes = link_.operations.writes();
   OneSided* const next = writes.empty() ? nullptr : link_.operations.find(writes.front());
@@ -83,7 +83,7 @@ bool WriteSender::patient_write() {
   return false;
 }
 
-// Stages one frame of addresses. Returns false if the peer has enough to read.
+// Stages one kFetch frame. Returns false if the peer has been asked for as many bytes as allowed.
 bool WriteSender::stage_fetch(Handle handle, OneSided& operation) {
   if (fetch_asked_ - fetch_done_ + limits::kChunkBytes > limits::kFetchAhead) return false;
   const std::span<const CopyBlock> copies = operation.copies;

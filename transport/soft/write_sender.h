@@ -8,19 +8,19 @@
 
 namespace slime::transport::soft {
 
-// The writes of this side that are sent as frames, and their acks. Frames carry the bytes, or
-// addresses from which the target reads them: copied once, under the checks that the target makes
-// of every write. Thread: the loop.
+// Sends those writes of this side that need frames, and handles their acks. A kWrite frame has the
+// bytes. A kFetch frame has addresses, from which the peer reads the bytes: they are copied once,
+// and the peer makes the same checks as for other writes. Thread: the loop.
 class WriteSender {
  public:
   WriteSender(Link& link, FrameQueue& frames, WayFinder& ways) : link_(link), frames_(frames), ways_(ways) {}
 
-  // Stages the next part. Returns false if there is none, if it has to wait, or if the link is
-  // broken.
+  // Stages the next frame of a write. Returns false if no write has one, if the write has to wait,
+  // or if the link is broken.
   bool stage();
   void on_ack(const FrameHeader& header);
-  // The peer has handled this many bytes of fetches. Returns false if that is impossible: then the
-  // link broke.
+  // Notes that the peer has handled `done` bytes of kFetch frames since the beginning. Returns
+  // false, and breaks the link, if that number is impossible.
   bool on_fetched(std::uint64_t done);
 
  private:
@@ -32,10 +32,10 @@ class WriteSender {
   Link& link_;
   FrameQueue& frames_;
   WayFinder& ways_;
-  std::size_t patient_writes_ = 0;  // writes since the last one whose ack was wanted at once
+  std::size_t patient_writes_ = 0;  // writes since the last write whose ack was asked for at once
   std::uint64_t patient_bytes_ = 0;
-  std::uint64_t fetch_asked_ = 0;  // bytes that the peer was asked to read, since the beginning
-  std::uint64_t fetch_done_ = 0;   // of these, bytes that the peer has handled
+  std::uint64_t fetch_asked_ = 0;  // bytes that the peer was asked to read since the beginning
+  std::uint64_t fetch_done_ = 0;   // bytes of fetch_asked_ that the peer has handled
 };
 
 }  // namespace slime::transport::soft

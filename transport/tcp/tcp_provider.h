@@ -6,8 +6,8 @@
 
 namespace slime::transport::tcp {
 
-// The "tcp" entry of the provider table: the software engine over the connection that the handshake
-// was on. Works everywhere.
+// Makes the provider "tcp" of the provider table: the software engine over the TCP connection that
+// the handshake was on. Works on every machine.
 std::unique_ptr<Provider> make_tcp_provider();
 
 }  // namespace slime::transport::tcp

@@ -21,20 +21,20 @@ namespace {
 
 constexpr std::uint32_t kAlways = EPOLLIN | EPOLLRDHUP;
 constexpr std::uint32_t kGone = EPOLLERR | EPOLLHUP;
-// TCP_RTO_MAX_MS of Linux 6.15, which the C library does not define: the longest pause between two
-// retransmissions.
+// The socket option TCP_RTO_MAX_MS of Linux 6.15, which the C library does not define: the longest
+// pause between two retransmissions, in ms.
 constexpr int kLongestPause = 44;
-// A congestion control that every kernel has, for every user.
+// A congestion control that does not pace. Every kernel has it, and every user may choose it.
 constexpr std::string_view kUnpaced = "reno";
 
-// Returns whether the error means that the connection is over, and not only that one call failed.
+// Returns whether the error ends the connection, rather than only one call.
 bool is_end(int error) {
   return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT || error == EHOSTUNREACH ||
          error == ENETUNREACH;
 }
 
-// Returns whether the kernel gave up because the peer acknowledged nothing, or did not answer
-// keepalive.
+// Returns whether the error means that the kernel gave up: the peer acknowledged no data, or did
+// not answer keepalive.
 bool is_silence(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 std::string explain(std::string_view call, int error) {
@@ -53,8 +53,8 @@ msghdr message_of(std::span<const iovec> parts) {
 }
 
 void set_number(int fd, int level, int option, int value) {
-  // All these options only help: if a kernel refuses one, its own tuning and the engine's deadlines
-  // still work.
+  // Ignores failures, because no option is needed: if a kernel refuses one, its own tuning and the
+  // engine's deadlines still work.
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -63,8 +63,8 @@ void set_number(int fd, int level, int option, int value) {
 Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Nanos outage) {
   const auto ours = SocketAddress::of_socket(socket.get());
   if (!ours) return ours.error();
-  // If the peer has reset the connection, the socket has no remote address any more, but the peer's
-  // last bytes can be read.
+  // Goes on without the peer's address: the socket of a connection that the peer has reset has
+  // none, but the peer's last bytes can still be read.
   const auto theirs = SocketAddress::of_peer(socket.get());
   // the socket never was connected
   if (!theirs && ours->to_address().port == 0) return theirs.error();
@@ -74,7 +74,7 @@ Result<std::unique_ptr<TcpWire>> TcpWire::create(Loop& loop, UniqueFd socket, Na
   if (theirs && theirs->is_loopback()) {
     set_number(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, limits::kLoopbackUnsentBytes);
     set_number(socket.get(), IPPROTO_TCP, TCP_WINDOW_CLAMP, limits::kLoopbackWindowBytes);
-    // Loopback has no congestion. An algorithm that paces (BBR) would only delay what is sent.
+    // Loopback has no congestion: an algorithm that paces (BBR) would only delay the data.
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   }
   std::string text =
@@ -120,8 +120,8 @@ Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
     if (is_end(errno)) {
-      // Bytes that the peer sent before it went are still to be read; the reader then finds the
-      // end.
+      // Reports no error yet: bytes that the peer sent before it went may still be unread. The
+      // reader finds the end after them.
       write_error_ = errno;
       update_watch();
       return std::size_t{0};
@@ -160,7 +160,7 @@ std::uint64_t TcpWire::backlog_bytes() const {
   return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
-// The engine gets the error as an answer, and no event follows.
+// Returns the error for the engine's call. No event follows, because the engine gets this error.
 Status TcpWire::broken(std::string_view call, int error) {
   ended_ = true;
   update_watch();
@@ -175,7 +175,8 @@ void TcpWire::want_write(bool wanted) {
 void TcpWire::update_watch() {
   if (!watched_) return;
   if (ended_) {
-    // A broken socket stays readable for ever: watching it would spin.
+    // Unwatches a socket that has ended: it stays readable for ever, so the loop would call the
+    // handler again and again.
     loop_.unwatch(socket_.get());
     watched_ = false;
     return;
@@ -192,8 +193,8 @@ void TcpWire::on_fd_events(std::uint32_t events) noexcept {
     read_something_ = false;
     handler_->on_readable();
     if (ended_) return;
-    // Data that came before a reset is read first; an engine that does not read learns of the reset
-    // here.
+    // The engine has read nothing in on_readable(): reports the reset, or another end of the
+    // connection, here. Otherwise unread data is read first.
     if ((events & kGone) != 0 && !read_something_) {
       int error = 0;
       socklen_t length = sizeof error;
@@ -204,7 +205,8 @@ void TcpWire::on_fd_events(std::uint32_t events) noexcept {
   if ((events & EPOLLOUT) != 0 && want_write_ && !ended_) handler_->on_writable();
 }
 
-// Reports the failure in the next turn: no event comes from inside a call to the wire.
+// Reports the failure in the next turn, because the handler must not be called from inside a call
+// to the wire.
 void TcpWire::fail_later(Status reason) {
   if (failing_) return;
   failing_ = loop_.add_timer(loop_.now(), [this, why = std::move(reason)] {
@@ -246,15 +248,14 @@ void TcpWire::arm_keepalive(bool on) {
   bound_sends(on && loop_.now() - wrote_at_ < limits::kKeepaliveRecent);
 }
 
-// Keepalive finds a silent peer. The user timeout finds a peer that does not acknowledge sent data,
-// which keepalive never notices. But the user timeout also changes keepalive: the kernel then
-// counts the time since anything came instead of the probes, and one lost probe ends a connection
-// that was idle for longer. So the user timeout is set only once something was sent, whose
-// acknowledgement starts that time anew.
-//
-// While sent data waits for its acknowledgement, the kernel repeats the data and sends no
-// keepalive. Each pause is twice the one before, so the last repetition before the user timeout may
-// fall into the outage. So the pause is bounded, too.
+// Bounds how long sent data may stay unacknowledged (TCP_USER_TIMEOUT): keepalive finds a silent
+// peer, but not one that acknowledges no data. The user timeout also changes keepalive: the kernel
+// then counts the time since anything arrived, not the unanswered probes, so that one lost probe
+// ends a connection that was idle for longer. For this reason it is set only after data was sent,
+// whose acknowledgement starts that time anew. While sent data is unacknowledged, the kernel
+// retransmits it and sends no keepalive. Each pause between retransmissions is twice the one
+// before, so the last one before the timeout might fall into the outage. This function bounds the
+// pause, too.
 void TcpWire::bound_sends(bool on) {
   if (sends_bounded_ == on) return;
   sends_bounded_ = on;

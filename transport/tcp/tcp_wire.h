@@ -10,13 +10,13 @@
 
 namespace slime::transport::tcp {
 
-// A connected TCP socket as the wire of the software engine. Bytes that arrived before the peer's
-// end of stream are read first. The end itself, or a broken connection, is reported at once, also
-// to an engine that has nothing to read. Thread: the loop.
+// A connected TCP socket as the wire of the software engine. Bytes that arrived before the end of
+// the stream, or before a reset, are read first. The end is reported to the engine at once, even if
+// the engine has nothing to read. Thread: the loop.
 class TcpWire final : public Wire, private FdHandler {
  public:
-  // `socket` is connected and non-blocking. While work waits, a peer may be unreachable for
-  // `outage`.
+  // `socket` is connected and non-blocking. `outage`: how long the peer may be unreachable while
+  // work waits for it.
   static Result<std::unique_ptr<TcpWire>> create(Loop& loop, UniqueFd socket, Nanos outage);
   ~TcpWire() override;
 
@@ -44,14 +44,15 @@ class TcpWire final : public Wire, private FdHandler {
   UniqueFd socket_;
   const Keepalive keepalive_;
   const std::string text_;
-  int longest_pause_ms_ = 0;  // between retransmissions, as the kernel has it; 0: cannot be changed
+  // the kernel's own longest pause between retransmissions; 0: it cannot be changed
+  int longest_pause_ms_ = 0;
   WireHandler* handler_ = nullptr;
   std::uint32_t watched_events_ = 0;
   bool watched_ = false;
   bool want_write_ = false;
-  int write_error_ = 0;          // a write found that the connection has ended
+  int write_error_ = 0;          // errno of a write that found the connection ended; 0: none
   bool read_something_ = false;  // since the last event
-  bool ended_ = false;           // the engine has been told that the wire is gone
+  bool ended_ = false;           // the engine knows of the end; no event follows
   bool waiting_ = false;
   bool armed_ = false;
   bool sends_bounded_ = false;
