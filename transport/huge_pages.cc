@@ -42,8 +42,8 @@ Status no_huge_pages(const HugePages& pool, std::size_t bytes) {
   const std::uint64_t available = pool.available();
   const std::string what = str(bytes, " bytes take ", needed, " huge pages of ", pool.page_bytes >> 10,
                                " KiB; ", available, " of this machine's ", pool.total, " are free");
-  // mapping failed though pages were free: by a limit of this process, or the pages were taken
-  // since
+  // Pages were free, but this process did not get them: either it has a limit, or another process
+  // took them meanwhile.
   if (available >= needed)
     return Status(Code::kResourceExhausted,
                   str(what,

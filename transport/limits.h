@@ -50,11 +50,11 @@ inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
 // A wait with less time left than this yields instead of sleeping: the kernel may end a sleep this
 // much too late.
 inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
-// How many times a caller yields its processor while it waits for the loop's thread to give up the
-// drive. The thread gives up the drive when it has nothing to do.
+// How many times a caller yields its processor while it waits for the loop's thread to let it drive
+// the loop, which the thread does when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
-// After several callers have waited at the same time, the loop's thread alone drives for this long:
-// passing the drive around would cost more.
+// After several callers have waited at the same time, the loop's thread alone drives the loop for
+// this long: changing the driving thread again and again would cost more.
 inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
 // Rounds of deferred work that a caller runs before it leaves the loop and the rest to the loop's
 // thread.

@@ -20,18 +20,18 @@
 
 namespace slime::transport {
 
-// A peer on the same host may copy without the wire. It maps memory that Slime allocated, and lets
-// the kernel read and write all other memory by its address, if the kernel permits that. This
-// header has both sides as the software engine sees them; shm/exports.h and shm/windows.h implement
-// them.
+// A process may copy from and to memory of a peer on the same host without the wire. It maps memory
+// that Slime allocated. The kernel reads and writes all other memory for it, by its address, if
+// that is permitted. This header has both sides as the software engine uses them; shm/exports.h and
+// shm/windows.h implement them.
 //
-// A copy and a revocation meet in two words that both processes map. The copier stores its ticket
-// in `in_use`, then checks that the owner still shows the ticket in `shown`. The owner takes the
-// ticket out of `shown`, then checks `in_use`. All four accesses are sequentially consistent, so
-// either the copier sees that it must not copy, or the owner sees that a copy is in progress. The
-// owner does not wait for a reader of memory that is not mapped: the reader checks `shown` again
-// after it has read, and drops bytes that came too late. The owner waits for a writer of such
-// memory; if the writer was stopped and goes on later, the kernel lets none of its bytes pass
+// Two words that both processes map decide between a copy and a revocation. The copier stores its
+// ticket in `in_use`, then checks that the owner still has the ticket in `shown`. The owner removes
+// the ticket from `shown`, then checks `in_use`. All four accesses are sequentially consistent:
+// either the copier sees that it must not copy, or the owner sees that a copy is in progress. If
+// the memory is not mapped by the copier, the owner does not wait for a reader: the reader checks
+// `shown` again after reading, and drops bytes that it read too late. The owner waits for a writer
+// of such memory. If the writer was stopped and goes on later, the kernel writes none of its bytes
 // (shm/gate.h).
 
 // ---- the owner's side

@@ -26,8 +26,9 @@ struct Stranger {
 
 // The strangers of a listener. choose() returns the stranger that a full listener drops. It takes
 // the source with the most strangers, and of these the oldest that has not sent a whole HELLO; if
-// all have sent one, the oldest. So a flood drops its own connections first. Sources get no fixed
-// share, because other peers may share the address of a flood. Thread: one.
+// all have sent one, the oldest. So a source that floods the listener loses its own connections
+// first. Sources get no fixed share, because other peers may share the address of a flood. Thread:
+// one.
 class Strangers {
  public:
   void add(const Stranger& stranger);

@@ -37,7 +37,8 @@ class SendCredits {
 
   // Notes that a post was refused because no more than `reserve` credits were free.
   void want(std::uint64_t reserve) { wanted_ = wanted_ == 0 ? reserve + 1 : std::min(wanted_, reserve + 1); }
-  // Returns how many free credits the most modest refused post needs; 0: no post was refused.
+  // Returns the smallest number of free credits with which a refused post would pass; 0: no post
+  // was refused.
   [[nodiscard]] std::uint64_t wanted() const { return wanted_; }
   // Returns whether a refused post would pass now.
   [[nodiscard]] bool wanted_are_free() const { return wanted_ > 0 && free() >= wanted_; }
@@ -70,8 +71,8 @@ class SendCredits {
 // port's pool. Only counts: the endpoint itself sends the grants. Thread: the loop.
 class ReceiveCredits {
  public:
-  // `account`: open, and the peer knows of its promised slots, which count as granted and
-  // announced. Except `own_slots` of them, which the endpoint keeps for frames of its own.
+  // `account` must be open. The slots promised to it count as granted and as told to the peer,
+  // except `own_slots` of them, which the endpoint keeps for frames of its own.
   ReceiveCredits(ReceivePool& pool, std::shared_ptr<CreditAccount> account, std::uint32_t own_slots);
 
   [[nodiscard]] CreditAccount& account() const { return *account_; }

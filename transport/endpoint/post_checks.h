@@ -30,8 +30,9 @@ class PostChecks {
   // Returns whether one of the copies uses the region to which `uses` belongs.
   static bool use(std::span<const CopyBlock> copies, const RegionUses* uses);
 
-  // Binds a region of the peer to this endpoint. `access`: the key as the provider has unpacked it;
-  // nothing for a key of another provider, which is refused.
+  // Makes a RemoteRegion for this endpoint from a descriptor that the peer sent. `access`: the
+  // descriptor's key, unpacked by the provider; empty if the key is of another provider, which is
+  // refused.
   [[nodiscard]] Result<RemoteRegion> import(const RegionDescriptor& descriptor,
                                             std::optional<RemoteAccess> access) const;
 

@@ -34,7 +34,7 @@ class PostGate {
   void want_room() { wants_room_ = true; }
   [[nodiscard]] bool wants_room() const { return wants_room_; }
 
-  // Returns whether the endpoint takes posts, with this many operations in flight.
+  // Returns whether the endpoint takes a post while `in_flight` operations are in flight.
   [[nodiscard]] bool has_room(std::size_t in_flight) const {
     return life_.takes_posts() && in_flight < limits::kMaxOperations;
   }

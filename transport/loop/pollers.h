@@ -7,7 +7,8 @@
 
 namespace slime::transport {
 
-// A source that each turn of a loop polls, because looking at it costs less than waiting for it.
+// A source of work that each turn of a loop polls, because polling costs less than waiting for an
+// event.
 class Poller {
  public:
   // Returns true if there was work: the loop then does not block after this turn.

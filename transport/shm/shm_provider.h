@@ -7,7 +7,7 @@
 
 namespace slime::transport::shm {
 
-// Shared memory between processes of one user on one host.
+// Makes the provider "shm": shared memory between processes of one user on one host.
 std::unique_ptr<Provider> make_shm_provider();
 std::unique_ptr<Provider> make_shm_provider(Options options);
 

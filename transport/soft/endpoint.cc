@@ -305,8 +305,8 @@ void SoftEndpoint::on_timer(TimePoint now, Nanos pause) {
   link_.schedule();
 }
 
-// Counts it as progress of writes if the wire has fewer unsent bytes than at the last look: over a
-// slow link, a wire takes the bytes of writes long before the peer has them.
+// Counts it as progress of writes if the wire has fewer unacknowledged bytes than at the last look:
+// over a slow link, a wire takes the bytes of writes long before the peer has them.
 void SoftEndpoint::note_backlog(TimePoint now) {
   bool writes = false;
   link_.operations.records().for_each([&writes](Handle, const OneSided& operation) {

@@ -16,16 +16,16 @@
 
 namespace slime::transport::soft {
 
-// The software engine: one connected pair over a Wire. Thread: the loop.
+// The software engine: one end of a connection over a Wire. Thread: the loop.
 //
-// Posting only queues; everything else happens in run(), which the port calls once for each burst,
-// and in the wire's events. So no callback ever runs inside a post, and none while a frame is half
-// handled.
+// A post queues its operation; only a short message or a short copy may be carried out at once.
+// Everything else happens in run(), which the port calls once for each burst, and in the wire's
+// events. So no callback runs inside a post, and none while a frame is half handled.
 //
-// This class takes posts, has its parts take turns, and ends the pair. The parts, over the Link
-// that they share: FrameQueue and FrameReceiver are the two ends of the stream; MessageSender,
-// WriteSender and RequestSender stage what this side posted, DirectCopies makes the copies that
-// need no wire; Answers and WriteReceiver deal with what the peer asks for.
+// This class takes posts, gives its parts their turns, and ends the connection. The parts share the
+// Link. FrameQueue and FrameReceiver are the outgoing and the incoming end of the stream.
+// MessageSender, WriteSender and RequestSender stage what this side posted; DirectCopies makes the
+// copies that need no wire. Answers and WriteReceiver handle what the peer asks for.
 class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHandler {
  public:
   SoftEndpoint(std::shared_ptr<PortState> port, std::shared_ptr<CreditAccount> account,

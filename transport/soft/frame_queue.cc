@@ -144,7 +144,7 @@ void FrameQueue::on_sent(Staged& frame) {
     case FrameType::kMessage:
       ++link_.counters.messages_sent;
       give_buffer(std::move(frame.message.bytes));
-      // null if the operation has ended already, at the deadline of its message
+      // The operation is null if it has ended already, at the deadline of its message.
       if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
       return;
     case FrameType::kWrite:

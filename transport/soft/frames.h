@@ -82,7 +82,7 @@ struct Parameters {
   std::uint32_t initial_credits = 0;
 
   static constexpr std::size_t kBytes = 12;
-  // History: 2 added atomics; 3 grants in messages; 4 fetches; 5 acks that may wait.
+  // Version history: 2 added atomics; 3 grants in messages; 4 fetches; 5 acks that may wait.
   static constexpr std::uint32_t kVersion = 5;
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);

@@ -23,8 +23,8 @@ enum class Way { kOpen, kWire, kDirect, kFetch };
 
 // A posted one-sided operation.
 struct OneSided {
-  // A constructor, because aggregate initialization would first clear the whole record, with an
-  // instruction that waits for the copy before it.
+  // This constructor is faster than aggregate initialization, which would first clear the whole
+  // record, with an instruction that waits until an earlier copy of data has finished.
   explicit OneSided(Kind kind, std::span<const CopyBlock> copies = {}) : kind(kind), copies(copies) {}
 
   Operation* operation = nullptr;
@@ -92,12 +92,12 @@ class OneSidedTable {
   // Returns whether an operation uses the region.
   bool use(const RegionUses& uses);
 
-  // Writes (reads and atomics: requests()) that are not completely staged, in order. May have
-  // handles of completed operations.
+  // writes(): writes that are not completely staged. requests(): reads and atomics that are not
+  // completely requested. Both are in order, and may have handles of completed operations.
   Queue<Handle>& writes() { return writes_; }
   Queue<Handle>& requests() { return requests_; }
 
-  // Returns a barrier that all operations posted so far are before.
+  // Returns a barrier that lies after all operations posted so far.
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
   // Returns true if all writes before the barrier are staged, and all reads and atomics before it
   // have completed.

@@ -21,7 +21,8 @@ class Payload {
     kind_ = kind;
     to_ = to;
   }
-  // Sends the payload to `offset` of a region. pin() must be held while bytes are placed there.
+  // Sets the payload's destination: the byte at `offset` of a region. Hold pin() while placing
+  // bytes there.
   void place(Kind kind, std::shared_ptr<RegionRecord> record, std::uint64_t offset) {
     record_ = std::move(record);
     place(kind, record_->data + offset);

@@ -40,8 +40,7 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
  private:
   void run_deferred() noexcept override;
 
-  // guards loop_ where it is set, and where another thread than the loop's reads it
-  mutable Mutex mutex_;
+  mutable Mutex mutex_;  // locked to set loop_ (on the loop only), and to read it on other threads
   std::shared_ptr<Loop> loop_;
   std::vector<SoftEndpoint*> endpoints_;
   std::vector<SoftEndpoint*> scheduled_;

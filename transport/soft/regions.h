@@ -17,12 +17,14 @@
 
 namespace slime::transport::soft {
 
-// One registration, as the software engine uses it. Thread: any. Three kinds of use let revoke()
-// wait until the memory is free. A *pin* is held during one call to the wire that touches the
-// memory; it is short and spans no callback. A *use* is held by an operation of this side from its
-// post to its end. A *loan* lets a peer on the same host copy by itself. revoke() refuses new uses
-// and the pins of peers; cut() refuses all pins. After cut() and wait_unpinned() this process no
-// longer touches the memory. Loans are waited for last.
+// One registration, as the software engine uses it. Thread: any.
+//
+// Each access to the memory holds a pin, a use or a loan, so that closing the region can wait for
+// its end. A *pin* is held during one call to the wire that touches the memory; it is short and
+// spans no callback. A *use* is held by an operation of this side from its post to its end. A
+// *loan* lets a peer on the same host copy by itself. revoke() refuses new uses and loans, and the
+// pins of peers; cut() refuses all pins. After cut() and wait_unpinned() this process no longer
+// touches the memory. Loans are waited for last.
 class RegionRecord {
  public:
   // `memory_fd`: the memfd of the memory, which must stay open until wait_unpinned() has returned;

@@ -16,8 +16,8 @@ class RequestSender {
       : link_(link), frames_(frames), ways_(ways) {}
 
   void stage();
-  // Handles the header of a kReadData frame: sends its payload to the local region of the oldest
-  // request.
+  // Handles the header of a kReadData frame: the local region of the oldest request becomes the
+  // destination of the frame's payload.
   void begin_data(const FrameHeader& header, Payload& payload);
   void end_data(const FrameHeader& header) { asked_.front().received += header.payload_bytes; }
   void on_read_done(const FrameHeader& header);

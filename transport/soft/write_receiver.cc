@@ -96,7 +96,7 @@ bool WriteReceiver::await_fetch(const FrameHeader& header) {
     }
     total += block.length;
   }
-  // The peer may ask for at most kFetchAhead bytes beyond those that it was told of.
+  // The peer may ask for at most kFetchAhead bytes more than this side has reported as handled.
   if (fetched_ - fetched_told_ + total > limits::kFetchAhead) {
     link_.corrupt("more to fetch than it has been told that it may ask for");
     return false;

@@ -249,13 +249,16 @@ void TcpWire::arm_keepalive(bool on) {
 }
 
 // Bounds how long sent data may stay unacknowledged (TCP_USER_TIMEOUT): keepalive finds a silent
-// peer, but not one that acknowledges no data. The user timeout also changes keepalive: the kernel
-// then counts the time since anything arrived, not the unanswered probes, so that one lost probe
-// ends a connection that was idle for longer. For this reason it is set only after data was sent,
-// whose acknowledgement starts that time anew. While sent data is unacknowledged, the kernel
-// retransmits it and sends no keepalive. Each pause between retransmissions is twice the one
-// before, so the last one before the timeout might fall into the outage. This function bounds the
-// pause, too.
+// peer, but not one that acknowledges no data.
+//
+// The user timeout also changes keepalive: the kernel then counts the time since anything arrived,
+// not the unanswered probes, so that one lost probe ends a connection that was idle for longer. The
+// user timeout is therefore set only after data was sent: the acknowledgement of that data starts
+// the time anew.
+//
+// While sent data is unacknowledged, the kernel retransmits it and sends no keepalive. Each pause
+// between retransmissions is twice the one before, so the last retransmission before the timeout
+// might fall into the outage. This function therefore bounds the pause, too.
 void TcpWire::bound_sends(bool on) {
   if (sends_bounded_ == on) return;
   sends_bounded_ = on;
