@@ -101,8 +101,8 @@ class Acceptor {
 class Listener {
  public:
   // `address` is "host:port" or "[v6]:port", with a numeric host or "localhost"; port 0 picks a
-  // free port. Errors: kInvalidArgument (not a valid address), kAlreadyExists (in use), and
-  // kPermissionDenied for an address other than loopback without a token, a source of keys, or
+  // free port. Errors: kInvalidArgument (not an address of this machine), kAlreadyExists (in use),
+  // and kPermissionDenied for an address other than loopback without a token, a source of keys, or
   // `insecure`.
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, Outlets outlets, const std::string& address,
                                                   bool insecure, HandshakeOptions options,

@@ -81,8 +81,8 @@ inline constexpr std::uint32_t kMessageCredits = 4;
 inline constexpr std::uint32_t kMaxCredits = 256;
 // A sender that sent nothing for this long gives back the credits beyond the base.
 inline constexpr Nanos kCreditIdle = std::chrono::milliseconds(500);
-// Limits, in bytes and in parts, for a message that is sent within send(). Other messages are sent
-// together with those of the same turn.
+// Limits, in bytes and in parts, of a message that may be sent within send(). A longer message is
+// sent later, together with other messages of its turn.
 inline constexpr std::uint32_t kPromptBytes = 256;
 inline constexpr std::size_t kPromptParts = 7;
 
@@ -96,8 +96,8 @@ inline constexpr std::size_t kMaxOperations = 4096;
 // an ack at once, and for kAckPatience at most.
 inline constexpr std::uint64_t kAckBytes = 512 * 1024;
 inline constexpr Nanos kAckPatience = std::chrono::milliseconds(1);
-// The most reads that one side may have requested and not yet received. Its endpoint queues further
-// reads.
+// The most requests (reads and atomics) of one side that may be unanswered. Its endpoint queues
+// further requests.
 inline constexpr std::uint32_t kReadWindow = 64;
 // The most regions of one device.
 inline constexpr std::size_t kMaxRegions = 1 << 20;
@@ -144,8 +144,8 @@ inline constexpr std::uint64_t kPromptCopyBytes = 64 * 1024;
 // are better made together.
 inline constexpr std::uint64_t kPromptFetchBytes = 16 * 1024;
 inline constexpr std::size_t kPromptCopyBlocks = 16;
-// The most blocks that one system call reads from the memory of a peer. Together they have at most
-// kChunkBytes bytes.
+// The most blocks that one system call copies from or to the memory of a peer, and that one kFetch
+// frame names. The blocks of one frame have at most kChunkBytes bytes together.
 inline constexpr std::size_t kFetchBlocks = 256;
 // The most bytes of its memory that a side may ask its peer to read and that the peer has not yet
 // reported as read: messages wait behind these reads.
@@ -159,8 +159,8 @@ inline constexpr std::uint64_t kFetchTold = kFetchAhead / 2;
 // equally fast).
 inline constexpr std::uint64_t kFetchLeastBytes = 32 * 1024;
 inline constexpr std::uint64_t kFetchLeastBlock = 4 * 1024;
-// How long closing a region on the loop waits for a peer's copy to end before it replaces the
-// region's memory. Long enough for many copies, too short for others on the loop to notice.
+// How long closing a region on the loop waits for a peer's copy to end before it gives the region
+// other pages. Long enough for many copies, too short for others on the loop to notice.
 inline constexpr Nanos kLoanTurn = std::chrono::milliseconds(2);
 // Interval at which a side checks whether its peer's copy of its memory has ended.
 inline constexpr Nanos kLoanLook = std::chrono::microseconds(50);

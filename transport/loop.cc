@@ -205,7 +205,8 @@ bool Loop::turn(TimePoint block_until) {
         return true;
       }
     } else if (may_wait) {
-      // No poller had work: a look at the descriptors in each turn would still cost too much.
+      // No poller had work. A look at the descriptors in each of these turns would cost too much,
+      // too.
       now_.reset();
       const TimePoint now = steady_now();
       spin_.update(now);

@@ -18,7 +18,7 @@ namespace slime::transport {
 
 class RegionUses;
 
-// What peers may do with a region. Its owner may always use it as the local side of its own
+// Rights of peers on a region. Its owner needs no right to use it as the local side of its own
 // operations.
 enum class Rights : std::uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kReadWrite = 3 };
 inline bool allows(Rights have, Rights need) {
@@ -146,11 +146,11 @@ class DeviceRegion {
     if (impl_) impl_->close(limits::kCloseBound).ignore();
   }
 
-  // Ends the registration. When close() has returned, whatever its status, peers neither write nor
-  // read a byte of the memory any more. New uses are refused at once. Waits up to `bound` for
-  // operations that use the memory, then resets the endpoints that still use it and returns
-  // kDeadlineExceeded. Idempotent. May be called on the loop, where it cannot wait: it resets the
-  // endpoints of such operations at once.
+  // Ends the registration. Once close() has returned, with any status, peers neither write nor read
+  // a byte of the memory. New uses are refused at once. Waits up to `bound` for operations that use
+  // the memory, then resets the endpoints that still use it and returns kDeadlineExceeded.
+  // Idempotent. May be called on the loop, where it cannot wait: it resets the endpoints of such
+  // operations at once.
   Status close(Nanos bound = limits::kCloseBound) { return impl_ ? impl_->close(bound) : Status(); }
 
   [[nodiscard]] bool valid() const { return impl_ != nullptr; }

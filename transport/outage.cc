@@ -35,7 +35,8 @@ Keepalive keepalive_for(Nanos outage) {
 
 RetryPolicy retries_for(Nanos outage, int timeout, int retry_count) {
   if (timeout >= 0) return {timeout, retry_count >= 0 ? retry_count : kRetriesMax};
-  // With `retry_count` 0 the single try has to last as long as the outage, so it counts as one.
+  // With `retry_count` 0 there is a single try, which has to last as long as the outage: so it
+  // counts as 1 here.
   const int most = retry_count >= 0 ? std::max(retry_count, 1) : kRetriesMax;
   RetryPolicy out{1, retry_count};
   while (out.timeout < kTimeoutMax && out.one_try() * most < outage) ++out.timeout;

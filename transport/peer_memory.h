@@ -55,8 +55,8 @@ class Loan {
   virtual void let_go() = 0;
 };
 
-// What lend() gives to a peer: a descriptor to map the region's memory, or the address at which the
-// kernel reads or writes it for the peer.
+// Result of lend(): a descriptor with which the peer maps the region's memory, or the address at
+// which the kernel reads or writes the memory for the peer.
 struct Lent {
   // descriptor to map, opened with at most the region's rights; empty: the peer uses the address
   UniqueFd memory;
@@ -98,7 +98,7 @@ inline std::uint64_t make_key(std::uint64_t random, KeyClass kind) {
 struct PeerWindow {
   std::byte* data = nullptr;  // null: not mapped
   std::uint64_t address = 0;  // address in the peer's process, if the region is not mapped here
-  // length of the region; no copy goes beyond it, whatever length a RegionDescriptor has
+  // length of the region; no copy goes beyond it, even if a RegionDescriptor has another length
   std::uint64_t length_bytes = 0;
   std::uint64_t key = 0;
   Rights rights = Rights::kLocal;
@@ -219,7 +219,8 @@ class PeerMemory {
   // if the owner has revoked the region.
   virtual Outcome store(PeerBlocks& list, const PeerWindow& window) = 0;
   // fetches(): whether the kernel lets this side read the peer's memory. peer_fetches(): whether it
-  // lets the peer read the memory of this side. Both sides tried it when they connected.
+  // lets the peer read memory of this side. Both sides try it when they connect; kOpen: the peer
+  // has not reported its result yet.
   enum class Known { kNo, kYes, kOpen };
   [[nodiscard]] virtual bool fetches() const = 0;
   [[nodiscard]] virtual Known peer_fetches() = 0;  // kOpen: WireHandler::on_peer_memory() follows

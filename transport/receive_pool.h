@@ -15,7 +15,8 @@ namespace slime::transport {
 
 class ReceivePool;
 
-// Its on_slot_free() is called when a slot of its account is free again. Thread: the loop.
+// Owner of a CreditAccount: its on_slot_free() is called when a slot of the account is free again.
+// Thread: the loop.
 class CreditOwner {
  public:
   virtual void on_slot_free() noexcept = 0;
@@ -52,8 +53,8 @@ class ReceiveSlot final : public Message::Slot {
 
 // The receive slots that the endpoints of one port share. All accounts together never reserve more
 // slots than the pool has, so a message that had a credit always finds a slot. An account reserves
-// at least the floor while its endpoint lives. The pool outlives its port while messages are held.
-// Thread: the loop, except release().
+// at least the floor (a fixed number of slots) while its endpoint lives. The pool outlives its port
+// while messages are held. Thread: the loop, except release().
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // `floor`: the slots that each account keeps.
@@ -68,8 +69,8 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   [[nodiscard]] const PortOptions& options() const { return options_; }
   [[nodiscard]] std::uint32_t unreserved() const { return unreserved_; }
 
-  // Reserves the floor for `account` and promises these slots. Returns false if the pool has too
-  // few slots.
+  // Reserves the floor (the slots that each account keeps) for `account`, and promises these slots.
+  // Returns false if the pool has too few.
   bool open(CreditAccount& account);
   // Call when the account's endpoint, or the attempt to make the endpoint, has ended. Slots of held
   // messages stay taken.

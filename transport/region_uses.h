@@ -42,8 +42,8 @@ class RegionUses {
 
 // Waits until no operation uses the revoked region. The operations end on `loops` (null entries are
 // ignored); this call drives those loops that have no thread. Returns false if operations are left
-// at `deadline` of the steady clock, or cannot end because all loops have manual clocks. Must not
-// be called on any of the loops.
+// at `deadline` of the steady clock, or cannot end because no loop has a thread or a clock that
+// moves by itself. Must not be called on any of the loops.
 bool wait_unused(RegionUses& uses, std::span<const std::shared_ptr<Loop>> loops, TimePoint deadline);
 
 }  // namespace slime::transport

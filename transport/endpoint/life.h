@@ -107,8 +107,8 @@ class StallWatch {
   [[nodiscard]] TimePoint last_progress() const { return last_progress_; }
   void note_progress(TimePoint now) { last_progress_ = now; }
 
-  // Shifts the bounds of all operations by a pause of this process, or of a machine on the path to
-  // the peer: a pause does not count as a stall.
+  // Leaves a pause of this process, or of a machine on the path to the peer, out of the stall
+  // bounds of all operations: a pause is not a stall.
   template <class Record>
   void excuse(SlotMap<Record>& operations, Nanos pause, TimePoint now) {
     if (pause == Nanos::zero()) return;

@@ -12,10 +12,10 @@
 
 namespace slime::transport::shm {
 
-// A page by which peers tell a port of activity on connections whose rings the port does not look
-// at. Each connection has one bit, so that a look at the page costs the same for any number of
-// connections; a flag says that the port sleeps and must be woken. All peers of the port map the
-// page, but the worst that they can do with it is to make the port look once more.
+// A page by which peers tell a port that a connection has something to do, if the port does not
+// look at the connection's ring. Each connection has one bit, so that a look at the page costs the
+// same for any number of connections. A flag says that the port sleeps and must be woken. All peers
+// of the port map the page; the worst that they can do with it is to make the port look once more.
 struct BellPage {
   alignas(128) std::atomic<std::uint32_t> sleeping{0};
   alignas(128) std::atomic<std::uint64_t> words_rung{0};  // bit n: look at rung[n]

@@ -53,8 +53,8 @@ class Exports {
   Exports& operator=(const Exports&) = delete;
   ~Exports();  // take_back()
 
-  // Lends the region that `request` names, and returns the answer to send. If the answer's code is
-  // 0, `descriptor` is set to the descriptor to send with it, if there is one.
+  // Lends the region that `request` names, and returns the answer to send. If the peer is to map
+  // the region, sets `descriptor` to the descriptor that goes with the answer.
   WindowReply answer(const WindowRequest& request, Lender& lender, UniqueFd& descriptor);
   // Returns an answer that refuses `request`. Revokes the export that answer() has just made for
   // the same request.

@@ -81,8 +81,8 @@ std::uint64_t Gate::over() const {
 
 std::uint64_t Gate::last_word(std::uint64_t gate) { return gate + page_bytes(); }
 
-// Reads the state from /proc. The state is behind the thread's name, which is in parentheses and
-// may itself have any characters.
+// Reads the thread's state from /proc. The state follows the thread's name, which is in parentheses
+// and may itself have any characters.
 bool is_stopped(int process, int thread) {
   const UniqueFd file(
       ::open(str("/proc/", process, "/task/", thread, "/stat").c_str(), O_RDONLY | O_CLOEXEC));

@@ -6,12 +6,12 @@
 namespace slime::transport::shm {
 
 // Lets a peer write memory of this process by its address, until the gate is closed. A gate is two
-// pages of this process, at an address where other processes have no memory. Each of the peer's
-// system calls writes a word to the first page, then its bytes, then the word to the second page,
-// in this order; it ends at a page that is not mapped. So a call that finds the gate closed (first
-// page unmapped) has written nothing, even if the peer's process id now means another process. The
-// second page shows which call ended last, even if the peer's thread has not run since. Movable.
-// Thread: one at a time.
+// pages of this process, at an address where no other process has memory. Each of the peer's system
+// calls writes a word to the first page, then its bytes, then the word to the second page, in this
+// order, and ends at a page that is not mapped. So a call has written nothing if it finds the gate
+// closed (first page unmapped), or if it reaches another process that has got this process's id.
+// The second page shows which call ended last, even if the peer's thread has not run since.
+// Movable. Thread: one at a time.
 class Gate {
  public:
   Gate() = default;  // none

@@ -62,8 +62,8 @@ class Hub final : private Poller, public std::enable_shared_from_this<Hub> {
   void watch(ShmWire& wire);
 
  private:
-  // What is known for a cookie: the wire that waits for a packet, or the packet that has arrived,
-  // with its socket.
+  // State of an expected cookie: the wire that waits for the packet with this cookie, or the packet
+  // that has arrived, with its socket.
   struct Expected {
     ShmWire* wire = nullptr;
     UniqueFd socket;

@@ -25,8 +25,8 @@ PeerProcess::PeerProcess(const InstanceId& ours, const InstanceId& theirs, bool 
 
 std::uint64_t PeerProcess::word() const { return allowed_ ? reinterpret_cast<std::uintptr_t>(&ours_) : 0; }
 
-// SO_PEERCRED has the peer's process id in the pid namespace of this process; 0 if the peer has no
-// id in it.
+// Learns the peer's process id from SO_PEERCRED, which has it in the pid namespace of this process
+// (0: the peer has no id there). Then tries to read the peer's word.
 void PeerProcess::meet(int socket, std::uint64_t their_word) {
   ucred credentials{};
   socklen_t length = sizeof credentials;

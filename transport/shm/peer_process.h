@@ -36,7 +36,8 @@ class PeerProcess {
   // Returns the id of the peer's process in the pid namespace of this process; 0: unknown.
   [[nodiscard]] pid_t id() const { return pid_; }
   [[nodiscard]] bool met() const { return met_; }  // meet() succeeded
-  // Returns true if meet() succeeded and the kernel has not refused a call since.
+  // Returns true if meet() succeeded, and no call since has failed because the kernel refused it or
+  // the peer had ended.
   [[nodiscard]] bool fetches() const { return fetches_; }
   [[nodiscard]] Known peer_fetches() const { return peer_fetches_; }
 

@@ -11,7 +11,7 @@ namespace slime::transport::shm {
 enum class Access { kRead, kWrite };
 
 // A mapping of a memfd that two processes share and that neither can shrink: touching the memory
-// never faults, whatever the other process does. Thread: one at a time.
+// never faults, even if the other process misbehaves. Thread: one at a time.
 class SharedMemory {
  public:
   SharedMemory() = default;

@@ -295,7 +295,7 @@ Status ShmWire::answer(const WindowRequest& request) {
 }
 
 // The connection of the handshake reports only its end from here on: either the peer closed it, or
-// the peer's process has ended. What the peer wrote to the ring before is still read.
+// the peer's process has ended. Bytes that the peer wrote to the ring before are still read.
 void ShmWire::on_socket(std::uint32_t) {
   std::byte nothing{};
   const ssize_t n = ::recv(socket_.get(), &nothing, 1, MSG_DONTWAIT);

@@ -49,8 +49,9 @@ class Windows final : public PeerMemory {
   Windows& operator=(const Windows&) = delete;
   ~Windows();
 
-  // Begins to ask the peer for regions. Before this call, reach() returns kAsked for each region.
-  // Returns true if that has happened: WireHandler::on_peer_memory() must then be called.
+  // Begins to ask the peer for regions. Before this call, reach() returns kAsked for every region
+  // that the peer may be asked for. Returns true if a caller of reach() or peer_fetches() waits for
+  // an answer: WireHandler::on_peer_memory() must then be called.
   bool attach(std::shared_ptr<Attachment> attachment, ExportPage& page, Ask ask);
   Reach reach(const RemoteRegion& region) override;
   Outcome fetch(PeerBlocks& list) override { return process_.fetch(list); }

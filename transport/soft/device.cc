@@ -106,10 +106,10 @@ Status SoftRegion::close(Nanos bound) {
                     " bytes was closed while operations used it; their endpoints were reset"));
 }
 
-// Waits until peers that are inside a copy of this region have left it, which mostly takes
-// microseconds. After `by`, gives the memory other pages and returns false: a peer that was stopped
-// inside a copy may go on at any time and then reaches only the old pages. If there are no pages
-// for that, or the caller owns the memory, goes on waiting.
+// Waits until no peer is inside a copy of this region, which mostly takes microseconds, and returns
+// true. After `by`, gives the memory other pages and returns false: a peer that was stopped inside
+// a copy may go on at any time, and then reaches only the old pages. If there are no pages for
+// that, or the caller owns the memory, goes on waiting.
 bool SoftRegion::take_back(TimePoint by) {
   if (record_->wait_returned(by)) return true;
   while (!owned_ || !owned_.part().ok()) {

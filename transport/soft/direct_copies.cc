@@ -9,8 +9,9 @@ namespace slime::transport::soft {
 namespace {
 
 // Holds the peer's window and the local region of the blocks that are being copied, because the
-// next block mostly uses the same two. Blocks of memory that is not mapped here are collected and
-// moved by one system call, when the list is full, the local region changes or the hold ends.
+// next block mostly uses the same window and region. Blocks of memory that is not mapped here are
+// collected and moved by one system call, when the list is full, the local region changes or the
+// hold ends.
 class Holding {
  public:
   // `need`: the right that the copies need on the peer's memory.

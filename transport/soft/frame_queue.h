@@ -68,7 +68,7 @@ class FrameQueue {
   // revoked, and zeros were sent instead.
   bool take_cut_answer() { return std::exchange(cut_answer_, false); }
 
-  // Returns a buffer for the bytes of a message, a used one if there is one.
+  // Returns a buffer for the bytes of a message: the buffer of an earlier message if one is kept.
   ByteVector take_buffer();
 
   [[nodiscard]] bool goodbye_staged() const { return goodbye_staged_; }

@@ -33,7 +33,7 @@ enum class FrameType : std::uint8_t {
   kAtomicReply = 13,  // code: how the atomic ended; value: the number before it
   // payload: FetchBlocks, which the receiver reads from the sender's memory into (region, key)
   kFetch = 14,
-  kFetched = 15,  // value: how many bytes of kFetch frames were handled since the beginning
+  kFetched = 15,  // value: how many bytes that kFetch frames named were handled since the beginning
 };
 
 // in kWrite and kFetch: the last frame of a write; an ack follows

@@ -43,7 +43,7 @@ class Link {
   StallWatch stalls;
   SendCredits credits;
   PostGate gate;
-  // true if a post was refused for lack of credits; the next message or notification tells the peer
+  // a post was refused for lack of credits; the next message or notification tells the peer so
   bool starved = false;
   ReceiveCredits given;
   OneSidedTable operations;
@@ -94,8 +94,8 @@ class Link {
   // Completes the operations given to finish_later(). Must not be called inside a post.
   void complete_finished();
 
-  // Promises the peer the further credits that it should have. If the peer has few left, makes the
-  // endpoint tell it.
+  // Promises the peer further credits, up to the number that it should have. If the peer has few
+  // left, makes the endpoint tell it of the new ones.
   void top_up();
   // Returns the granted credits since the beginning if the peer does not know of all of them, and
   // counts them as told: the caller sends the number in its next frame. Otherwise returns 0.

@@ -31,8 +31,8 @@ class MessageSender {
     return !messages_.empty() && link_.operations.barrier_passed(messages_.front().barrier);
   }
   void stage();
-  // Ends with kDeadlineExceeded the messages that are past their deadline. The bytes of a half sent
-  // message are still sent. Lowers `next` to the next deadline.
+  // Ends with kDeadlineExceeded the messages that are past their deadline. The bytes of messages
+  // that are staged already are still sent. Lowers `next` to the next deadline.
   void expire(TimePoint now, TimePoint& next);
   // Completes the operations of all messages.
   void drop(const Status& leftover);

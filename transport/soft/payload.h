@@ -9,8 +9,8 @@
 
 namespace slime::transport::soft {
 
-// Where the payload of the current frame goes, and how many of its bytes are still to come. Thread:
-// the loop.
+// Destination of the payload of the current frame, and number of its bytes that are still to come.
+// Thread: the loop.
 class Payload {
  public:
   enum class Kind { kNone, kMessage, kWrite, kRead, kExpected, kFetch, kDiscard };

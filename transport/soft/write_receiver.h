@@ -37,7 +37,7 @@ class WriteReceiver {
   // handled, and before acks are staged.
   void fetch_awaited();
   [[nodiscard]] bool awaits() const { return !awaited_.empty(); }
-  // Returns how many bytes of kFetch frames were handled since the beginning.
+  // Returns how many bytes that kFetch frames named were handled since the beginning.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
 
   void queue_ack(std::uint64_t operation, Code code, bool patient = false);

@@ -19,8 +19,8 @@ class WriteSender {
   // or if the link is broken.
   bool stage();
   void on_ack(const FrameHeader& header);
-  // Notes that the peer has handled `done` bytes of kFetch frames since the beginning. Returns
-  // false, and breaks the link, if that number is impossible.
+  // Notes that the peer has handled `done` of the bytes that kFetch frames have named since the
+  // beginning. Returns false, and breaks the link, if that number is impossible.
   bool on_fetched(std::uint64_t done);
 
  private:
