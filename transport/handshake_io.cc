@@ -56,8 +56,8 @@ void HandshakeIo::end_at(TimePoint when) {
   timer_ = loop_.add_timer(when, [this, when] {
     timer_ = TimerId{};
     if (when < deadline_ && handshake_.proved()) return end_at(deadline_);
-    // If the loop runs this timer late and bytes have arrived, the peer gets that delay as
-    // additional time, in which the bytes are read.
+    // The loop runs this timer late, and bytes have arrived: the peer gets as much additional time
+    // as the timer was late, and the bytes are read in that time.
     const TimePoint now = loop_.now();
     if (when < deadline_ && when < now && has_unread())
       return end_at(std::min(deadline_, deadline_after(now, now - when)));

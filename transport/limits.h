@@ -140,8 +140,8 @@ inline constexpr std::uint64_t kCopyStepFailed = 16 * 1024;
 // A batch is copied within the call that posts it if it has at most this many bytes, at most
 // kPromptCopyBlocks blocks, and no operation in front of it.
 inline constexpr std::uint64_t kPromptCopyBytes = 64 * 1024;
-// Replaces kPromptCopyBytes for copies that the kernel makes from the peer's memory: larger ones
-// are better made together.
+// Replaces kPromptCopyBytes for posts whose bytes the kernel copies: larger batches are better
+// copied together with others.
 inline constexpr std::uint64_t kPromptFetchBytes = 16 * 1024;
 inline constexpr std::size_t kPromptCopyBlocks = 16;
 // The most blocks that one system call copies from or to the memory of a peer, and that one kFetch
@@ -230,7 +230,7 @@ inline constexpr std::size_t kResolvedAddresses = 8;
 // ten seconds.
 inline constexpr Nanos kOutageTolerated = std::chrono::seconds(5);
 // Range of outage_tolerated. The minimum is a second because the kernel's keepalive counts in
-// seconds. An hour is enough because all operations have shorter deadlines.
+// seconds. The maximum is an hour because operations have deadlines and do not wait longer.
 inline constexpr Nanos kOutageMin = std::chrono::seconds(1);
 inline constexpr Nanos kOutageMax = std::chrono::hours(1);
 // If outage_tolerated is at most this, the kernel sends a keepalive probe each second, else less

@@ -8,16 +8,16 @@
 
 namespace slime::transport {
 
-// The outage tolerated says how long a peer may be unreachable before its connections end. The
-// settings that find an unreachable peer are derived from it here:
-// - Keepalive of TCP connections, those beside verbs included: while work waits, the kernel ends a
-//   connection after the outage and two intervals without a sign of life. That is 2 s more for an
-//   outage of up to a minute, else a thirtieth.
-// - Retries of a verbs adapter (RetryPolicy): an unreachable peer is gone after 1 + retry_count
-//   tries.
-// - Probes: a verbs endpoint on which work waits tests the path of its adapter after an interval
-//   of keepalive. An agent pings a peer whose lease has expired, and waits as long as the kernel.
-// Shared memory needs none of them: the kernel tells at once that a process of the same host has
+// The option outage_tolerated (below: the outage) says how long a peer may be unreachable before
+// its connections end. This file derives from it the settings that find an unreachable peer:
+// - Keepalive of TCP connections, including those that verbs connections keep: while work waits,
+//   the kernel ends a connection after the outage and two more intervals without a sign of life.
+//   The two intervals are 2 s if the outage is at most a minute, else a thirtieth of the outage.
+// - Retries of a verbs adapter (RetryPolicy): the adapter gives an unreachable peer up after
+//   1 + retry_count tries.
+// - Probes: a verbs endpoint on which work waits tests the path of its adapter after one interval
+//   of keepalive. An agent pings a peer whose lease has expired, and waits as long as keepalive.
+// Shared memory needs no such setting: the kernel reports at once that a process of this host has
 // ended.
 
 // Keepalive settings of a TCP connection on which work waits. An outage may begin just before a
