@@ -10,12 +10,12 @@
 
 namespace slime::transport {
 
-// Copies a block whose bytes are in no cache and need not be in one afterwards: stores bypass the
-// caches, and prefetches run far ahead. The ranges must not overlap. Short blocks, and processors
-// other than x86-64 with AVX2, use plain memcpy(). `next`: where the next copy will read, so that
-// its first bytes are prefetched; nullptr if unknown. The memory at `next` need not exist.
-// bulk_copy_end() orders the stores before later stores of this thread; it costs next to nothing if
-// no store bypassed the caches.
+// Copies a block that is in no cache and need not be in a cache afterwards: its stores bypass the
+// caches, and it prefetches far ahead. The ranges must not overlap. Uses plain memcpy() for short
+// blocks, and on processors other than x86-64 with AVX2. `next`: source of the next copy, whose
+// first bytes are prefetched; nullptr if unknown. The memory at `next` need not exist. Call
+// bulk_copy_end() to order the stores before later stores of this thread; that call costs next to
+// nothing if no store bypassed the caches.
 void bulk_copy_cold(void* to, const void* from, std::size_t bytes, const void* next);
 void bulk_copy_end();
 

@@ -141,23 +141,24 @@ class Endpoint {
   virtual bool read_now(std::span<const CopyBlock> /*copies*/) { return false; }
   virtual bool write_now(std::span<const CopyBlock> /*copies*/) { return false; }
 
-  // Remote atomics on an unsigned number of 8 bytes, in the byte order of its owner, in host
-  // memory. fetch_add adds modulo 2^64. compare_swap stores `desired` if the number equals
-  // `expected`; it has succeeded if the old value equals `expected`. When the operation completes
-  // with OK, the old value is in the 8 bytes of the local region; no other local byte changes.
-  // `target` is copied; the regions that it names stay valid until completion.
+  // fetch_add() and compare_swap() change an unsigned number of 8 bytes in host memory of the peer
+  // (the number's owner), in the owner's byte order. fetch_add() adds modulo 2^64. compare_swap()
+  // stores `desired` if the number equals `expected`; it has succeeded if the old value equals
+  // `expected`. When the operation completes with OK, the old value is in the 8 bytes of the local
+  // region; no other local byte changes. `target` is copied; the regions that it names must stay
+  // valid until completion.
   //
-  // Needs kReadWrite. The address of the number at its owner, which is the base of the region
-  // there plus remote_offset, must be a multiple of 8. Otherwise kInvalidArgument: from this call
-  // if the provider knows the address, else as the outcome. kUnimplemented if the device of the
-  // peer has no atomics.
+  // Needs Rights::kReadWrite. The number's address at its owner, which is the base of the owner's
+  // region plus remote_offset, must be a multiple of 8. Otherwise the error is kInvalidArgument: it
+  // is returned here if the provider knows the address, else it is the outcome of the operation.
+  // The error is kUnimplemented if the peer's device has no atomics.
   //
-  // Atomic among the atomics of all peers that reach the memory through the same device of its
-  // owner. Not atomic against the CPU of the owner, nor against reads and writes: an owner changes
-  // the number with atomics over a connection of its own, or while no peer uses it. Takes effect
-  // at most once: after an error it may or may not have taken effect, and is never repeated. Like
-  // every one-sided operation it has no order among others in flight, and past its deadline on the
-  // wire it resets the endpoint.
+  // Atomic among the atomics of all peers that reach the memory through one device of its owner.
+  // Not atomic against the owner's CPU, nor against reads and writes: an owner must change the
+  // number with atomics over a connection of its own, or while no peer uses it. Takes effect at
+  // most once: after an error it may or may not have taken effect, and is never repeated. Has no
+  // order among other operations in flight, like every one-sided operation. If its deadline passes
+  // while it is on the wire, the endpoint is reset.
   virtual Status fetch_add(const AtomicTarget& target, std::uint64_t add, Operation& operation) = 0;
   virtual Status compare_swap(const AtomicTarget& target, std::uint64_t expected, std::uint64_t desired,
                               Operation& operation) = 0;

@@ -32,18 +32,19 @@ namespace slime::transport {
 //                              <-   ACCEPT  name, instance, offer, reason, parameters, MAC
 //                                   or REFUSE  code, text, MAC
 //
-// An offer is a provider that the initiator has, in its order of preference; the acceptor chooses
-// one. SETUP and ACCEPT cross: once AUTH is sent, each side makes what its parameters describe,
-// such as queue pairs, while the other side does the same. With several offers the initiator sends
-// SETUP early for the offer that will most likely be chosen, or waits for ACCEPT. A SETUP for
-// another offer than the chosen one is void, and the right SETUP follows ACCEPT.
+// An offer is a provider that the initiator has. AUTH lists the offers in the initiator's order of
+// preference, and the acceptor chooses an offer. SETUP and ACCEPT cross: after AUTH, both sides
+// make the objects that their parameters describe, such as queue pairs, at the same time. With
+// several offers the initiator sends SETUP early for the offer that will most likely be chosen, or
+// waits for ACCEPT. A SETUP for an offer that is not chosen is void: another SETUP then follows
+// ACCEPT.
 //
-// Any stranger can reach the acceptor, so it says nothing about itself, and makes nothing, before
-// it has checked the MAC of AUTH. Each MAC is HMAC-SHA256, keyed with the token, over the sender's
-// role, the frames up to AUTH and the frame itself. So a message of another handshake (other
-// nonces), or a message of ours that is sent back (other role), never fits. Instead of a token
-// there may be several keys, such as during a change of keys: the initiator proves its first key,
-// the acceptor accepts any of its own, and that key is used for all later MACs.
+// Strangers can reach the acceptor. So the acceptor says nothing about itself, and makes nothing,
+// before it has checked the MAC of AUTH. Each MAC is HMAC-SHA256, keyed with the token, over the
+// sender's role, the frames up to AUTH and the frame itself. So a frame of another handshake (other
+// nonces), or a frame that is sent back to its sender (other role), never has a valid MAC. Several
+// keys may be used in place of the token, such as during a change of keys. The initiator uses its
+// first key; the acceptor accepts any of its own keys, and that key is used for all later MACs.
 
 using HandshakeNonce = std::array<std::byte, 32>;
 

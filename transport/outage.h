@@ -12,7 +12,7 @@ namespace slime::transport {
 // its connections end. This file derives from it the settings that find an unreachable peer:
 // - Keepalive of TCP connections, including those that verbs connections keep: while work waits,
 //   the kernel ends a connection after the outage and two more intervals without a sign of life.
-//   The two intervals are 2 s if the outage is at most a minute, else a thirtieth of the outage.
+//   The two intervals are 2 s if the outage is at most a minute, else about a thirtieth of it.
 // - Retries of a verbs adapter (RetryPolicy): the adapter gives an unreachable peer up after
 //   1 + retry_count tries.
 // - Probes: a verbs endpoint on which work waits tests the path of its adapter after one interval
