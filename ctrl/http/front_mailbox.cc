@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <utility>
 
@@ -14,8 +15,15 @@ namespace slime::ctrl {
 
 FrontMailbox::FrontMailbox(UniqueFd event) : event_(std::move(event)) {}
 
-void FrontMailbox::ring() {
-  if (std::exchange(rung_, true)) return;
+// Writes to the descriptor without the lock: the write may make the kernel run the loop at once in
+// place of this thread, and the loop would wait for the lock.
+template <class Change>
+void FrontMailbox::post(Change change) {
+  {
+    const MutexLock lock(mutex_);
+    change();
+    if (std::exchange(rung_, true)) return;
+  }
   const std::uint64_t one = 1;
   SLIME_CHECK(::write(event_.get(), &one, sizeof one) == sizeof one);
 }
@@ -23,37 +31,33 @@ void FrontMailbox::ring() {
 std::size_t FrontMailbox::slot(std::string_view key) { return std::hash<std::string_view>()(key) % kSlots; }
 
 void FrontMailbox::done(std::unique_ptr<FrontJob> job) {
-  const MutexLock lock(mutex_);
-  mail_.done.push_back(std::move(job));
-  ring();
+  post([&]() SLIME_REQUIRES(mutex_) { mail_.done.push_back(std::move(job)); });
 }
 
 void FrontMailbox::wake(std::string_view key) {
-  const MutexLock lock(mutex_);
-  last_wake_[slot(key)] = ++wakes_;
-  if (mail_.woken.find(key) == mail_.woken.end()) mail_.woken.emplace(key);
-  ring();
+  post([&]() SLIME_REQUIRES(mutex_) {
+    last_wake_[slot(key)] = ++wakes_;
+    if (mail_.woken.find(key) == mail_.woken.end()) mail_.woken.emplace(key);
+  });
 }
 
 void FrontMailbox::wake_all() {
-  const MutexLock lock(mutex_);
-  last_wake_.fill(++wakes_);
-  mail_.all_woken = true;
-  ring();
+  post([&]() SLIME_REQUIRES(mutex_) {
+    last_wake_.fill(++wakes_);
+    mail_.all_woken = true;
+  });
 }
 
 void FrontMailbox::stop() {
-  const MutexLock lock(mutex_);
-  mail_.stop = true;
-  ring();
+  post([&]() SLIME_REQUIRES(mutex_) { mail_.stop = true; });
 }
 
 FrontMailbox::Mail FrontMailbox::take() {
+  // Reads first: mail that comes after the lock is released makes the descriptor readable again.
+  std::uint64_t count = 0;
+  SLIME_CHECK(::read(event_.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);
   const MutexLock lock(mutex_);
-  if (std::exchange(rung_, false)) {
-    std::uint64_t count = 0;
-    SLIME_CHECK(::read(event_.get(), &count, sizeof count) == sizeof count);
-  }
+  rung_ = false;
   return std::exchange(mail_, {});
 }
 
@@ -68,52 +72,67 @@ bool FrontMailbox::woken_since(std::string_view key, std::uint64_t wakes) {
 }
 
 void FrontThreads::start() {
-  for (std::size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+  for (std::size_t i = 0; i < options_.threads; ++i) {
+    Thread& one = threads_.emplace_back();
+    one.thread = std::thread([this, &one] { run(one); });
+  }
 }
 
 void FrontThreads::submit(std::unique_ptr<FrontJob> job) {
+  Thread* thread = nullptr;
   {
     const MutexLock lock(mutex_);
     jobs_.push(std::move(job));
-    if (!jobs_.ready())
-      // No thread may begin this job yet, because its tenant has enough running jobs. When a
-      // running job ends, done() makes this job ready.
-      return;
+    // Not ready: the tenant has as many running jobs as it may. The thread that ends one of them
+    // takes this job.
+    if (idle_.empty() || !jobs_.ready()) return;
+    thread = idle_.back();  // The last one to become idle: its memory is still in the caches.
+    idle_.pop_back();
+    thread->job = jobs_.pop();
   }
-  work_.notify_one();
+  thread->wakeup.post();
 }
 
 void FrontThreads::stop() {
+  std::vector<Thread*> idle;
   {
     const MutexLock lock(mutex_);
     stopped_ = true;
+    idle.swap(idle_);
   }
-  work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread* thread : idle) thread->wakeup.post();
+  for (Thread& one : threads_) one.thread.join();
   threads_.clear();
 }
 
-void FrontThreads::run() {
+void FrontThreads::run(Thread& self) {
   if (options_.background) run_in_background();
-  MutexLock lock(mutex_);
-  while (true) {
-    work_.wait(mutex_,
-               [this]() SLIME_REQUIRES(mutex_) { return jobs_.ready() || (stopped_ && jobs_.empty()); });
-    std::unique_ptr<FrontJob> job = jobs_.pop();
-    if (job == nullptr) return;
-    lock.unlock();
-    const std::string tenant = job->tenant;
-    job->handled = answer(handler_, job->request,
-                          {.client = job->client,
-                           .answer_now = job->answer_now,
-                           .again = job->parked_until.has_value(),
-                           .last_refusal = job->last_refusal});
-    mailbox_.done(std::move(job));
-    lock.lock();
-    jobs_.done(tenant);
-    // Wakes the waiting threads, which end if the queue is empty now.
-    if (stopped_) work_.notify_all();
+  while (std::unique_ptr<FrontJob> job = next(self)) handle(std::move(job));
+}
+
+// Returns the next job of a thread, null when the thread shall end.
+std::unique_ptr<FrontJob> FrontThreads::next(Thread& self) {
+  {
+    const MutexLock lock(mutex_);
+    if (std::unique_ptr<FrontJob> job = jobs_.pop()) return job;
+    // Jobs that wait behind running jobs of their tenant are left to the threads of those.
+    if (stopped_) return nullptr;
+    idle_.push_back(&self);
   }
+  self.wakeup.wait();
+  return std::move(self.job);
+}
+
+void FrontThreads::handle(std::unique_ptr<FrontJob> job) {
+  const std::string tenant = job->tenant;
+  job->handled = answer(handler_, job->request,
+                        {.client = job->client,
+                         .answer_now = job->answer_now,
+                         .again = job->parked_until.has_value(),
+                         .last_refusal = job->last_refusal});
+  mailbox_.done(std::move(job));
+  const MutexLock lock(mutex_);
+  jobs_.done(tenant);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/semaphore.h"
 #include "base/unique_fd.h"
 #include "ctrl/http/answer.h"
 #include "ctrl/http/fair_queue.h"
@@ -44,11 +46,13 @@ class FrontMailbox {
  private:
   static constexpr std::size_t kSlots = 1024;
   static std::size_t slot(std::string_view key);
-  void ring() SLIME_REQUIRES(mutex_);
+  // Runs `change` under the lock, then makes fd() readable if it is not yet.
+  template <class Change>
+  void post(Change change);
 
   Mutex mutex_;
   Mail mail_ SLIME_GUARDED_BY(mutex_);
-  bool rung_ SLIME_GUARDED_BY(mutex_) = false;
+  bool rung_ SLIME_GUARDED_BY(mutex_) = false;  // fd() is readable, or is about to be
   std::uint64_t wakes_ SLIME_GUARDED_BY(mutex_) = 0;
   // Value of wakes_ at the last wake of each slot. A key's hash selects its slot, so that memory
   // does not grow with the number of keys.
@@ -72,21 +76,30 @@ class FrontThreads {
   FrontThreads& operator=(const FrontThreads&) = delete;
 
   void start();
+  // Gives the request to an idle thread, or to the queue. Never waits for a thread.
   void submit(std::unique_ptr<FrontJob> job);
   // Returns when all submitted requests are done.
   void stop();
 
  private:
-  void run();
+  struct Thread {
+    Semaphore wakeup;
+    std::unique_ptr<FrontJob> job;  // the job to begin with; set before `wakeup` is posted
+    std::thread thread;
+  };
+  void run(Thread& self);
+  std::unique_ptr<FrontJob> next(Thread& self);
+  void handle(std::unique_ptr<FrontJob> job);
 
   const Options options_;
   const ApiHandler& handler_;
   FrontMailbox& mailbox_;
   Mutex mutex_;
-  CondVar work_;
   FairQueue jobs_ SLIME_GUARDED_BY(mutex_);
+  // Threads without a job, the longest idle first. While there are any, no job in the queue may begin.
+  std::vector<Thread*> idle_ SLIME_GUARDED_BY(mutex_);
   bool stopped_ SLIME_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::deque<Thread> threads_;  // last: they use all of the above
 };
 
 // All handler threads of a Front. Requests that are scans (IsScan) run on separate threads, so that
