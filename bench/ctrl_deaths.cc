@@ -17,6 +17,11 @@ void Deaths::died(std::size_t scope, std::size_t slot, std::uint64_t incarnation
                   TimePoint answered) {
   Scope& its = scopes_[scope];
   its.hearers[slot].alive = false;
+  for (auto& [due, death] : its.deaths) {
+    if (!death.missed[slot] || death.heard[slot]) continue;
+    death.missed[slot] = false;
+    --figures_.never;
+  }
   Death death{incarnation, sent + ttl_, answered + ttl_, sent + ttl_, {}, {}};
   death.heard.resize(its.hearers.size());
   death.missed.resize(its.hearers.size());

@@ -23,7 +23,7 @@ class Deaths {
     std::uint64_t deaths = 0;
     std::uint64_t pairs = 0;  // combinations of a death and an agent that had to hear of it
     std::uint64_t late = 0;   // pairs in which the agent did not hear in time
-    std::uint64_t never = 0;  // late pairs in which the agent never heard
+    std::uint64_t never = 0;  // late pairs in which the agent lives and never heard
     std::uint64_t early = 0;  // heard while the lease was still valid
     Histogram delay;          // from the answer + TTL to the moment when an agent heard
     Nanos delay_max{};

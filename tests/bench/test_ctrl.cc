@@ -61,6 +61,17 @@ TEST_CASE(
   CHECK(figures.never == 1);
 }
 
+TEST_CASE("an agent that was late and died before it heard is late, not never") {
+  OneDeath one;
+  one.deaths.caught_up(0, 0, at(17s));
+  one.deaths.died(0, 0, kDead + 1, at(17s), at(18s));
+  one.deaths.heard(0, 1, kDead, at(16s));
+  one.deaths.heard(0, 1, kDead + 1, at(35s));
+  const auto figures = one.deaths.finish();
+  CHECK(figures.late == 1);
+  CHECK(figures.never == 0);
+}
+
 TEST_CASE("what an agent still owes at the end it never heard") {
   OneDeath one;
   one.deaths.caught_up(0, 0, at(16s));
