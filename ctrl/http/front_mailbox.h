@@ -96,7 +96,8 @@ class FrontThreads {
   FrontMailbox& mailbox_;
   Mutex mutex_;
   FairQueue jobs_ SLIME_GUARDED_BY(mutex_);
-  // Threads without a job, the longest idle first. While there are any, no job in the queue may begin.
+  // Threads without a job, the longest idle first. While there are any, no job in the queue may
+  // begin.
   std::vector<Thread*> idle_ SLIME_GUARDED_BY(mutex_);
   bool stopped_ SLIME_GUARDED_BY(mutex_) = false;
   std::deque<Thread> threads_;  // last: they use all of the above
