@@ -214,9 +214,10 @@ Status PeerAgentImpl::check_exposure() const {
           "or say that it may be insecure"));
 }
 
-// Queues an event of the registry for the loop. If kPendingEvents are queued, since no thread
-// drives the loop, drops the oldest: each event is only a hint to ask the registry again. Runs on
-// the registrar's thread, which ends before the agent's other parts.
+// Queues an event of the registry for the loop. The queue grows while no thread drives the loop;
+// at kPendingEvents it drops the oldest event, because each is only a hint to ask the registry
+// again.
+// Runs on the registrar's thread, which ends before the agent's other parts.
 void PeerAgentImpl::note_event(const ctrl::Event& event) {
   {
     const MutexLock lock(events_mutex_);

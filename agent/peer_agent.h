@@ -401,10 +401,10 @@ class NotificationCredit {
   // Keeps the credit. When a peer has no free credits for notifications, further notifications wait
   // at the peer; its calls and messages go on.
   [[nodiscard]] HeldCredit hold();
-  // Returns whether held credits leave the peer's calls, replies and messages alone. Returns false
-  // for a peer of an earlier version, whose notifications share credits with them: when all credits
-  // are held, all of them wait, and a handler that waits for an answer of that peer waits until its
-  // timeout.
+  // Returns whether the peer's calls, replies and messages go on while credits for notifications
+  // are held. Returns false for a peer of an earlier version, which sends calls, replies, messages
+  // and notifications with the same credits: once all credits are held, the peer can send none of
+  // these, and a handler that waits for an answer of that peer waits until its timeout.
   [[nodiscard]] bool leaves_messages() const;
 
  private:

@@ -56,7 +56,8 @@ Result<std::string> make_token(const std::string& url, const std::string& admin,
   return std::move(made->token);
 }
 
-// Reports the heartbeats of one window, and how much the server and this process used in it.
+// Returns the JSON of one window: the heartbeats and failed requests, the processor time and memory
+// of the server, and the processor time and lag of this process.
 json window_of(CtrlLoad& load, const CtrlUsed& used, const CtrlServer& server) {
   const CtrlLoad::Figures& figures = load.figures();
   const auto answers = static_cast<double>(figures.answers);

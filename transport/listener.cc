@@ -174,7 +174,9 @@ class TcpListener final : public Listener, private FdHandler {
     return true;
   }
 
-  // Ends an Inbound and hands its connection to the acceptor, which may destroy `this`.
+  // Ends an Inbound. After a whole handshake hands the connection to the acceptor, which may
+  // destroy `this`. If the peer proved no key, only tells the acceptor so. After any other end (a
+  // refusal, a broken handshake, a probe) does not call the acceptor.
   void finish(Inbound* in, const Status& status) {
     const std::unique_ptr<Inbound> entry = take(find(in->stranger));
     resume();

@@ -1,7 +1,9 @@
-"""The engines that engines.py compares, behind the same few calls. Runs in the engine's own Python.
+"""The engines that engines.py compares, behind the same few methods. Runs in the engine's own
+Python, so that a class imports only its own engine, when an object is made.
 
-An engine object is one process's end: it owns memory of SIZE bytes, gives another process its
-address(), and after connect() makes lists of blocks ready with transfer(). It imports no other engine.
+An engine object is one process's end. It owns memory of SIZE bytes; address() returns what another
+process passes to its connect(). After connect(), transfer() prepares a list of blocks and returns a
+Transfer, whose run() moves them.
 """
 
 import contextlib

@@ -104,7 +104,8 @@ def caches() -> list:
 
 
 def matrix() -> list:
-    """Returns calls of all sizes beside gRPC's; each client has `inflight` calls in flight."""
+    """Returns the comparisons of --matrix, without running them: Slime's calls and gRPC's for each
+    provider, size, number of calls in flight of each client, and number of clients."""
     out = []
     for provider, wire in (("shm", "ipc"), ("tcp", "tcp")):
         for label, size in (("64", 64), ("1K", 1 << 10), ("16K", 16 << 10), ("256K", 256 << 10), ("1M", MIB), ("16M", 16 * MIB)):

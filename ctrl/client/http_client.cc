@@ -186,7 +186,8 @@ class HttpClient::Impl {
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
       const std::size_t endpoint = (first + i) % endpoints_.size();
       Result<std::string> out = call_at(endpoint, call, once);
-      // Also tries the next server, if there is one, after a server that does not reply in time.
+      // Tries the next server after kUnavailable, and after a timeout if the client knows more than
+      // one server.
       const bool away = !out && (out.error().code() == Code::kUnavailable ||
                                  (out.error().code() == Code::kDeadlineExceeded && endpoints_.size() > 1));
       if (!away) {

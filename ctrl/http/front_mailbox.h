@@ -76,7 +76,8 @@ class FrontThreads {
   FrontThreads& operator=(const FrontThreads&) = delete;
 
   void start();
-  // Gives the request to an idle thread, or to the queue. Never waits for a thread.
+  // Gives the request to an idle thread. Queues it if there is none, or if the tenant runs as many
+  // requests as it may. Never waits for a thread.
   void submit(std::unique_ptr<FrontJob> job);
   // Returns when all submitted requests are done.
   void stop();

@@ -198,7 +198,8 @@ SqliteEngine::~SqliteEngine() {
   if (writer_.joinable()) writer_.join();
 }
 
-// Starts the writer thread, and stores the numbers of this start before any is given out.
+// Starts the writer thread. Raises revisions and incarnations to `epoch` at least, and stores them
+// before a client gets any of them.
 Status SqliteEngine::start(std::uint64_t epoch) {
   writer_ = std::thread([this] { run(); });
   return submit(RestartCommand{epoch}).status;

@@ -222,8 +222,8 @@ Extras extras_of(const Frame& frame) {
   return out;
 }
 
-// Returns the hash that follows the names and the metadata; 0 if there is none. decode_frame() has
-// checked the text before.
+// Returns the hash of the signature, which follows the names and the metadata in frame.text; 0 if
+// there is none. Does not check frame.text, because decode_frame() has done so.
 std::uint64_t signature_of(const Frame& frame) {
   if (frame.header.type != FrameType::kRequest || frame.header.method != 0) return 0;
   ByteReader in(frame.text);

@@ -30,8 +30,9 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
 
   void add(SoftEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SoftEndpoint& endpoint);
-  // Calls endpoint.run() in the next turn of the loop, together with other scheduled endpoints. The
-  // loop may delay that turn until it runs for other work; call Loop::hurry() to prevent that.
+  // Queues the endpoint: one turn of the loop calls run() of all queued endpoints. Does not wake a
+  // sleeping loop, so that turn may come only when the loop has other work. Loop::hurry() makes it
+  // come at once.
   void schedule(SoftEndpoint& endpoint);
   void shut();
   [[nodiscard]] std::size_t endpoints() const { return endpoints_.size(); }

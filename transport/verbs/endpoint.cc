@@ -206,8 +206,8 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
   if (arrivals_.take(queue_pair, completion, slot)) schedule_after_completion();
 }
 
-// Schedules a turn: at once if it has work for which a caller may wait (posts, grants, the end),
-// otherwise after the next polls.
+// Schedules a turn of the endpoint: at once if the endpoint has posts to make or credits to grant,
+// or is closing, because a caller may wait for that; otherwise after the next polls.
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
   const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
