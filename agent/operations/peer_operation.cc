@@ -22,9 +22,17 @@ const std::string& PeerOperation::peer() const {
 }
 
 std::string_view PeerOperation::stage() const {
-  if (state() == State::kWaiting)
-    return connects() ? "waits for a connection" : "waits for its peer to connect";
-  return taken() ? "under way" : "waits for room on its connection";
+  switch (state()) {
+    case State::kNew:
+      return "about to begin";
+    case State::kWaiting:
+      return connects() ? "waits for a connection" : "waits for its peer to connect";
+    case State::kRunning:
+      return taken() ? "under way" : "waits for room on its connection";
+    case State::kEnded:
+      break;
+  }
+  return "ended";
 }
 
 Status PeerOperation::outcome(Status status) const {

@@ -169,7 +169,7 @@ TEST_CASE("take_if() takes out what is wanted, in order") {
   CHECK(taken[1]->describe() == "d");
   CHECK_FALSE(rig.queue.any_connects());
   CHECK(rig.queue.size() == 2);
-  CHECK(rig.queue.take_first()->stage() == "under way");
+  CHECK(rig.queue.take_first()->stage() == "about to begin");
 }
 
 TEST_CASE("a cancelled operation that waits leaves the queue and the table") {
