@@ -53,7 +53,9 @@ class [[nodiscard]] Status {
   [[nodiscard]] Code code() const { return rep_ ? rep_->code : Code::kOk; }
   [[nodiscard]] const std::string& text() const;
 
-  // Returns whether the peer may have executed the failed request. False for OK.
+  // Returns whether the peer may have executed the failed request: of a call, whether its handler
+  // may have run; of a write or an atomic, whether it may have changed the peer's memory. False for
+  // OK.
   [[nodiscard]] bool maybe_executed() const { return rep_ && rep_->maybe_executed; }
 
   // Returns true if Future::wait(timeout) timed out: the operation goes on, and wait() may be

@@ -33,11 +33,14 @@ class Operation {
   Nanos stall = Nanos::zero();
 
   [[nodiscard]] bool posted() const { return posted_; }
+  // Returns whether an endpoint has accepted this operation at least once. If not, nothing of it
+  // has reached the peer.
+  [[nodiscard]] bool was_posted() const { return was_posted_; }
 
   // For endpoints only: call mark_posted() when the operation is posted, and finish() when it ends.
   void mark_posted() {
     SLIME_CHECK(!posted_);
-    posted_ = true;
+    posted_ = was_posted_ = true;
   }
   void finish(Status status) noexcept {
     SLIME_CHECK(posted_);
@@ -52,6 +55,7 @@ class Operation {
 
  private:
   bool posted_ = false;
+  bool was_posted_ = false;
 };
 
 // An Operation whose complete(status) calls the function `fn` with the status.

@@ -97,7 +97,8 @@ void PostedOperation<T>::complete(Status status) noexcept {
     // The owner has closed a region, and its message about this may not have arrived yet: forgets
     // the cached regions.
     if (status.code() == Code::kNotFound && this->running() != nullptr) forget_regions(*this->running());
-    this->conclude(std::move(status));
+    const bool maybe_executed = this->was_posted() && may_have_changed(status.code());
+    this->conclude(std::move(status).with_maybe_executed(maybe_executed));
   }
 }
 
@@ -159,6 +160,11 @@ Result<Post> AtomicOperation::bind(Session& session) {
   out.value = request_.value;
   out.expected = request_.expected.value_or(0);
   return out;
+}
+
+// A peer that refuses an atomic has not run it.
+bool AtomicOperation::may_have_changed(Code code) const {
+  return code != Code::kNotFound && code != Code::kPermissionDenied && code != Code::kInvalidArgument;
 }
 
 void AtomicOperation::forget_regions(Session& session) const { session.forget_region(request_.remote); }

@@ -96,6 +96,9 @@ class PostedOperation : public ResultOperation<T>, public transport::Operation {
   }
   // Returns the user's result. Called after the operation has completed with OK.
   virtual T value() = 0;
+  // Returns whether the operation may have changed the peer's memory, although an endpoint that had
+  // accepted it ended it with an error of this code.
+  [[nodiscard]] virtual bool may_have_changed(Code code) const = 0;
   // Removes the regions that this operation names from the session's cache, because the peer
   // refused one.
   virtual void forget_regions(Session& session) const = 0;
@@ -129,6 +132,8 @@ class OneSidedOperation final : public PostedOperation<None> {
  private:
   [[nodiscard]] Result<Post> bind(Session& session) override;
   None value() override { return {}; }
+  // A list may be written in part, even if the peer refuses one of its blocks.
+  [[nodiscard]] bool may_have_changed(Code) const override { return kind_ != OneSided::kRead; }
   void forget_regions(Session& session) const override;
 
   [[nodiscard]] const BoundCopies& copies() const { return shared_ ? *shared_ : *own_; }
@@ -160,6 +165,7 @@ class AtomicOperation final : public PostedOperation<std::uint64_t> {
  private:
   [[nodiscard]] Result<Post> bind(Session& session) override;
   std::uint64_t value() override { return place_.value(); }
+  [[nodiscard]] bool may_have_changed(Code code) const override;
   void forget_regions(Session& session) const override;
 
   const Request request_;
