@@ -81,15 +81,21 @@ Result<TokenRecord> admin_token_of(const Flags& flags) {
   return token;
 }
 
-// Makes the paths of all files that SIGHUP reads again absolute: a background process may have
-// another working directory.
+// Returns the absolute path, or `path` itself if it is empty or cannot be made absolute.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  return path.empty() || error ? path : whole.string();
+}
+
+// Makes the paths of the store and of all files that SIGHUP reads again absolute: a background
+// process has another working directory.
 void make_absolute(Flags& flags) {
-  for (std::string* path : {&flags.admin_token_file, &flags.tls_certificate, &flags.tls_key}) {
-    // set if the path cannot be made absolute; the path then stays unchanged
-    std::error_code error;
-    const std::filesystem::path whole = std::filesystem::absolute(*path, error);
-    if (!path->empty() && !error) *path = whole.string();
-  }
+  for (std::string* path : {&flags.admin_token_file, &flags.tls_certificate, &flags.tls_key})
+    *path = absolute(*path);
+  constexpr std::string_view kSqlite = "sqlite:";
+  if (flags.store.starts_with(kSqlite))
+    flags.store = str(kSqlite, absolute(flags.store.substr(kSqlite.size())));
 }
 
 Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {

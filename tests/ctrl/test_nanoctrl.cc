@@ -337,6 +337,23 @@ TEST_CASE("the registry is in a file of the state directory unless the port is 0
   CHECK(std::filesystem::exists(f.dir + "/nanoctrl-" + f.port() + ".db"));
 }
 
+TEST_CASE("a relative path of the store means the directory in which nanoctrl was started") {
+  Fixture f;
+  const std::string name = "relative.db";
+  const std::string path = std::filesystem::relative(f.dir) / name;
+  const Output first =
+      f.run({"token", "create", "--store", "sqlite:" + path, "--role", "admin", "--scope", "*", "--json"});
+  REQUIRE(first.exit_status == 0);
+  const Output started =
+      f.run({"start", "--port", "0", "--store", "sqlite:" + path, "--wait", "60", "--json"});
+  REQUIRE(started.exit_status == 0);
+  const std::string url = started.json.at("url");
+  f.ports.push_back(std::stoi(url.substr(url.rfind(':') + 1)));
+  // The store has a token, so a request without one is refused.
+  CHECK(f.run({"peers", "--ctrl", url, "--json"}).exit_status != 0);
+  CHECK(std::filesystem::exists(f.dir + "/" + name));
+}
+
 TEST_CASE("a runtime directory that others may write is refused") {
   Fixture f;
   REQUIRE(::chmod(f.dir.c_str(), 0777) == 0);
