@@ -74,10 +74,15 @@ Future<std::uint64_t> Peer::compare_swap(const RemoteRegion& remote, std::uint64
 
 Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
+  ByteVector body;
+  try {
+    body.assign(bytes.begin(), bytes.end());
+  } catch (const std::bad_alloc&) {
+    return Future<None>::ready(
+        Status(Code::kResourceExhausted, str("no memory to copy a message of ", bytes.size(), " bytes")));
+  }
   return agent_->starter().submit(
-      name_,
-      std::make_shared<agent::SendOperation>(agent_->starter().driver(), tag,
-                                             ByteVector(bytes.begin(), bytes.end())),
+      name_, std::make_shared<agent::SendOperation>(agent_->starter().driver(), tag, std::move(body)),
       span(timeout), wait_for_ready_);
 }
 

@@ -146,6 +146,24 @@ TEST_CASE("what a block names is checked: range, rights, regions of others") {
   CHECK(pair.peer.read({&forbidden, 1}).wait(kSoon).has_value());  // and the connection lives
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLIME_TEST_ENDS_WITHOUT_MEMORY true
+#elif defined(__has_feature)
+#define SLIME_TEST_ENDS_WITHOUT_MEMORY (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define SLIME_TEST_ENDS_WITHOUT_MEMORY false
+#endif
+
+// The sanitizers end the process instead of throwing std::bad_alloc.
+TEST_CASE("a message that does not fit into memory is refused" *
+          doctest::skip(SLIME_TEST_ENDS_WITHOUT_MEMORY)) {
+  auto agent = start("a");
+  const std::byte first{};
+  // No byte is read: there is no memory for the copy.
+  const Bytes huge(&first, std::size_t{1} << 60);
+  CHECK(code_of(agent->peer("nobody").send(0, huge).wait(kSoon)) == Code::kResourceExhausted);
+}
+
 TEST_CASE("names of regions: unknown, taken, taken back, closed") {
   Pair pair;
   CHECK(code_of(pair.peer.region("unknown")) == Code::kNotFound);
