@@ -29,7 +29,8 @@ PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
 PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options)
     : options_(named(std::move(options), instance_)), admission_(options_.name) {}
 
-Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions options) {
+Result<std::unique_ptr<PeerAgent>> PeerAgentImpl::start(PeerAgentOptions options,
+                                                        transport::ProviderTable table) {
   SLIME_TRY(options.validate());
   if (options.outage_tolerated == Nanos::zero()) {
     const auto outage = transport::outage_from_environment();
@@ -37,18 +38,18 @@ Result<std::shared_ptr<PeerAgentImpl>> PeerAgentImpl::start(PeerAgentOptions opt
     options.outage_tolerated = *outage;
   }
   const std::shared_ptr<PeerAgentImpl> out(new PeerAgentImpl(std::move(options)), &PeerAgentImpl::destroy);
-  Status status = out->listen();
+  Status status = out->listen(table);
   if (status.ok()) status = out->enroll();
   if (status.ok()) {
     agent::remember(out);
-    return out;
+    return std::unique_ptr<PeerAgent>(new PeerAgent(out));
   }
   out->close(Nanos::zero()).ignore();
   return status;
 }
 
-Status PeerAgentImpl::listen() {
-  auto devices = agent::Devices::open(options_.provider);
+Status PeerAgentImpl::listen(transport::ProviderTable table) {
+  auto devices = agent::Devices::open(options_.provider, table);
   if (!devices) return std::move(devices).error();
   devices_ = std::move(*devices);
 

@@ -34,7 +34,9 @@ namespace slime {
 // work. Thread: any.
 class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
  public:
-  static Result<std::shared_ptr<PeerAgentImpl>> start(PeerAgentOptions options);
+  // `table`: the providers that the options choose from; valid until start() returns.
+  static Result<std::unique_ptr<PeerAgent>> start(
+      PeerAgentOptions options, transport::ProviderTable table = transport::provider_table());
   static std::vector<std::string> provider_names();
   explicit PeerAgentImpl(PeerAgentOptions options);
   ~PeerAgentImpl();
@@ -77,7 +79,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
 
  private:
   static void destroy(PeerAgentImpl* agent);
-  Status listen();
+  Status listen(transport::ProviderTable table);
   Status enroll();
   Status check_exposure() const;
   Result<std::string> advertised() const;

@@ -201,9 +201,7 @@ PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(name_) : PeerInf
 // --------------------------------------------------------------------------------------- PeerAgent
 
 Result<std::unique_ptr<PeerAgent>> PeerAgent::start(PeerAgentOptions options) {
-  auto impl = PeerAgentImpl::start(std::move(options));
-  if (!impl) return std::move(impl).error();
-  return std::unique_ptr<PeerAgent>(new PeerAgent(std::move(*impl)));
+  return PeerAgentImpl::start(std::move(options));
 }
 
 std::vector<std::string> PeerAgent::provider_names() { return PeerAgentImpl::provider_names(); }

@@ -492,6 +492,7 @@ class PeerAgent {
   Status close(Nanos timeout = limits::kCloseBound);
 
  private:
+  friend class PeerAgentImpl;
   explicit PeerAgent(std::shared_ptr<PeerAgentImpl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<PeerAgentImpl> impl_;
 };

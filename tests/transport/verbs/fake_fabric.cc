@@ -257,6 +257,12 @@ FakeObjects FakeFabric::objects() const {
           .queue_pairs = count(fabric_->queue_pairs)};
 }
 
+int FakeFabric::registrations(const void* data) const {
+  const Lock lock(fabric_->mutex);
+  return static_cast<int>(std::ranges::count_if(
+      fabric_->memories, [data](const auto& memory) { return memory->alive && memory->host == data; }));
+}
+
 std::vector<FakeQueuePair> FakeFabric::queue_pairs(std::string_view name) const {
   const Lock lock(fabric_->mutex);
   std::vector<FakeQueuePair> out;
@@ -292,6 +298,19 @@ std::vector<std::string> FakeFabric::take_misuses() {
 void FakeFabric::fail_call(Call call, int error, int nth) {
   const Lock lock(fabric_->mutex);
   fabric_->call_faults.push_back({call, error, nth});
+}
+
+void FakeFabric::refuse_registration(const void* data) {
+  const Lock lock(fabric_->mutex);
+  fabric_->refused_memory = data;
+}
+
+void FakeFabric::hold_registration(const void* data) {
+  {
+    const Lock lock(fabric_->mutex);
+    fabric_->held_memory = data;
+  }
+  hold_call(Call::kRegister, data != nullptr);
 }
 
 void FakeFabric::hold_call(Call call, bool hold) {

@@ -173,6 +173,8 @@ class FakeFabric {
   // ---- inspection
   [[nodiscard]] FakeCounters counters(std::string_view device = {}) const;  // empty: sum over all
   [[nodiscard]] FakeObjects objects() const;
+  // Returns the number of live registrations that begin at this address.
+  [[nodiscard]] int registrations(const void* data) const;
   [[nodiscard]] std::vector<FakeQueuePair> queue_pairs(std::string_view device = {}) const;
   // Returns the receives of the device that no queue pair has taken.
   [[nodiscard]] std::size_t receives_waiting(std::string_view device) const;
@@ -185,6 +187,11 @@ class FakeFabric {
   // Holds calls of this kind (kOpenDevice, or a queue pair call except to INIT and RTS) until
   // released. Holding a call for longer than kHeldBound is a bug of the test.
   void hold_call(Call call, bool hold = true);
+  // The same for registrations of memory at this address, which is not a dma-buf; null: releases
+  // them.
+  void hold_registration(const void* data);
+  // Registrations of memory at this address fail with ENOMEM; null: none.
+  void refuse_registration(const void* data);
   [[nodiscard]] int held_calls() const;  // calls that wait now
   // The nth matching work request posted from now completes with `status`, without any effect.
   void fail_work(ibv_wc_status status, int nth = 1, WorkFilter filter = {});

@@ -133,8 +133,10 @@ ibv_mr* register_range(Fabric& fabric, Domain& domain, const Range& range, unsig
 }
 
 ibv_mr* reg_mr(ibv_pd* handle, void* address, std::size_t bytes, int access) {
-  const Entered fabric;
+  Entered fabric;
   if (!fabric) return failed(EINVAL);
+  if (address == fabric->held_memory) fabric.pass(Call::kRegister);
+  if (address == fabric->refused_memory) return failed(ENOMEM);
   auto* domain = fabric->use<Domain>(handle, "reg_mr");
   if (domain == nullptr) return failed(EINVAL);
   return register_range(
@@ -144,8 +146,10 @@ ibv_mr* reg_mr(ibv_pd* handle, void* address, std::size_t bytes, int access) {
 }
 
 ibv_mr* reg_mr_iova2(ibv_pd* handle, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
-  const Entered fabric;
+  Entered fabric;
   if (!fabric) return failed(EINVAL);
+  if (address == fabric->held_memory) fabric.pass(Call::kRegister);
+  if (address == fabric->refused_memory) return failed(ENOMEM);
   auto* domain = fabric->use<Domain>(handle, "reg_mr_iova2");
   if (domain == nullptr) return failed(EINVAL);
   // Only this call accepts optional flags, and ignores those that the device does not know.

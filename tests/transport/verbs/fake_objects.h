@@ -262,6 +262,8 @@ class Fabric {
   std::vector<QueuePair*> flushing;
 
   std::unordered_set<Call> held;
+  const void* held_memory = nullptr;     // whose registration is held
+  const void* refused_memory = nullptr;  // whose registration fails
   int held_calls = 0;
   std::condition_variable let_go;
   std::condition_variable acknowledged;  // signalled when an asynchronous event is acknowledged
