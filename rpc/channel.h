@@ -33,6 +33,8 @@ struct ChannelOptions {
   // Time between a call's deadline and the moment at which an answer that the peer has not read is
   // revoked.
   Nanos answer_grace = limits::kAnswerGrace;
+  // The channel is held until Channel::resume().
+  bool held = false;
 };
 
 struct ChannelCounters {
@@ -162,6 +164,12 @@ class Channel {
   // Ends the call or receive with kCancelled, unless it has ended already. Memory lent for it stays
   // lent until the peer releases the memory.
   virtual void cancel(Ticket ticket) = 0;
+
+  // Ends the hold of a channel that was created with ChannelOptions::held. A held channel says
+  // hello, answers pings and takes proofs. All other frames of the peer wait, and keep their
+  // credits, so the owner makes no requests but pings. resume() handles the waiting frames in a
+  // later turn, in order, and their time counts against their deadlines; close() does that, too.
+  virtual void resume() = 0;
 
   // Tells the peer that the region `name` no longer exists.
   virtual void revoke_region(std::string_view name) = 0;

@@ -234,7 +234,7 @@ void ChannelImpl::on_one_way_failed(Status status, const PeerMethod* method) {
 
 bool ChannelImpl::idle() const {
   return calls_.empty() && served_.empty() && lending_.empty() && puller_.empty() && outbox_.empty() &&
-         inbox_.empty() && streams_.empty();
+         inbox_.empty() && streams_.empty() && held_.empty();
 }
 
 ChannelCounters ChannelImpl::counters() const {

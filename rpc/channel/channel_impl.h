@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "rpc/channel.h"
 #include "rpc/channel/answer_box.h"
@@ -55,6 +57,7 @@ class ChannelImpl final : public Channel,
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
   Ticket ping(TimePoint deadline, DoneHandler handler) override;
   void cancel(Ticket ticket) override;
+  void resume() override;
   void revoke_region(std::string_view name) override;
   void prove(Bytes proof) override;
   void expel(Status reason) override;
@@ -109,6 +112,8 @@ class ChannelImpl final : public Channel,
 
   // receive.cc
   void on_message(transport::Message message) noexcept override;
+  // `waited`: since the frame came.
+  void take_frame(transport::Message&& message, Nanos waited);
   void on_imm(std::uint32_t imm) noexcept override;
   void on_ready() noexcept override;
   void flush();
@@ -156,6 +161,13 @@ class ChannelImpl final : public Channel,
   ServedTable served_;
   StreamTable streams_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for posted tasks
+
+  bool holding_ = connection_.options().held;
+  struct HeldFrame {
+    transport::Message message;
+    TimePoint came;
+  };
+  std::vector<HeldFrame> held_;  // frames that wait for resume()
 
   bool ready_told_ = false;
   bool closing_told_ = false;

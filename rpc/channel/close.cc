@@ -12,6 +12,7 @@ namespace slime::rpc {
 void ChannelImpl::close(Nanos bound) {
   const Scope scope(*this, false);
   if (connection_.over()) return;
+  resume();  // a graceful close answers the requests that wait
   begin_close(bound);
 }
 
@@ -78,6 +79,7 @@ void ChannelImpl::on_closed(const Status& reason) noexcept {
 void ChannelImpl::sweep(const Status& cause) {
   connection_.end(cause);
   box_->close();
+  held_.clear();
   connection_.loop().cancel_timer(close_timer_);
   end_receives();
   calls_.fail_all();

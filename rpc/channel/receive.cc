@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/str.h"
@@ -10,13 +12,54 @@ namespace slime::rpc {
 using wire::Frame;
 using wire::FrameType;
 
+namespace {
+
+// Returns whether frames of this type wait while the channel is held.
+bool waits_for_resume(FrameType type) {
+  return type != FrameType::kHello && type != FrameType::kPing && type != FrameType::kPong &&
+         type != FrameType::kProof;
+}
+
+// Shortens the time that the caller leaves for a request by the time that the request waited here.
+void count_wait(wire::FrameHeader& header, Nanos waited) {
+  if (header.type != FrameType::kRequest || header.value == wire::kNoDeadline) return;
+  header.value -= std::min(header.value, static_cast<std::uint64_t>(waited.count()));
+}
+
+}  // namespace
+
 void ChannelImpl::on_message(transport::Message message) noexcept {
+  take_frame(std::move(message), Nanos::zero());
+}
+
+void ChannelImpl::take_frame(transport::Message&& message, Nanos waited) {
   const Scope scope(*this, true);
   if (connection_.over()) return;
   Frame frame;
   Status status = wire::decode_frame(message.bytes(), frame);
+  if (holding_ && status.ok() && connection_.ready() && waits_for_resume(frame.header.type)) [[unlikely]] {
+    held_.push_back({std::move(message), connection_.now()});
+    return;
+  }
+  if (waited > Nanos::zero()) [[unlikely]]
+    count_wait(frame.header, waited);
   if (status.ok()) status = dispatch(frame, std::move(message));
   if (!status.ok()) connection_.break_by(std::move(status));
+}
+
+void ChannelImpl::resume() {
+  if (held_.empty()) {
+    holding_ = false;
+    return;
+  }
+  // In a later turn: the frames run handlers, which may not run inside a public function. Frames
+  // that arrive before that turn wait, too.
+  connection_.loop().post([this, alive = std::weak_ptr<int>(alive_)] {
+    if (alive.expired()) return;
+    holding_ = false;
+    for (HeldFrame& frame : std::exchange(held_, {}))
+      take_frame(std::move(frame.message), connection_.now() - frame.came);
+  });
 }
 
 void ChannelImpl::on_imm(std::uint32_t imm) noexcept {
