@@ -32,6 +32,8 @@ inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 // Longest time from the end of the handshake until one message in each direction has arrived.
 // Equals the bound of the handshake.
 inline constexpr Nanos kReadyTimeout = std::chrono::seconds(5);
+// Pause before another attempt to start the thread that registers memory for a connection.
+inline constexpr Nanos kStartThreadPause = std::chrono::milliseconds(100);
 // Pause after a failed attempt: 50 ms, doubled up to 2 s, each cut by up to half at random, so that
 // the peers of a restarted process do not all connect at the same moment.
 inline constexpr Nanos kBackoffMin = std::chrono::milliseconds(50);

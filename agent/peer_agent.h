@@ -117,7 +117,8 @@ class MemoryRegion {
   [[nodiscard]] Rights rights() const;
   // Unpublishes and deregisters the region. After it returns, with any status, no peer touches the
   // memory. Refuses new operations at once and waits up to `timeout` for operations in flight; then
-  // resets their connections and returns kDeadlineExceeded. Idempotent.
+  // resets their connections and returns kDeadlineExceeded. Idempotent. If the region is being
+  // registered with a device, waits for the device first.
   Status close(Nanos timeout = limits::kCloseBound);
 
   struct State;
@@ -446,6 +447,8 @@ class PeerAgent {
   Result<MemoryRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind = MemoryKind::kHost,
                                 Pages pages = Pages::kDefault);
   // Registers memory of the caller; the caller keeps the memory alive until the region is closed.
+  // With provider "auto", this and allocated memory is registered with an RDMA device at the first
+  // connection over that device.
   Result<MemoryRegion> register_memory(void* data, std::size_t bytes, Rights rights,
                                        MemoryKind kind = MemoryKind::kHost);
   // Publishes a region under a name, by which peers ask this agent for it. Name and size go to

@@ -128,7 +128,8 @@ struct ProviderTraits {
   // chosen this provider.
   bool slow_to_prepare = false;
   // The device may refuse memory that other devices accept, because of its hardware or limits of
-  // the machine. An agent that has other devices then uses such memory over those only.
+  // the machine. An agent that has other devices then uses such memory over those only. It
+  // registers memory with this device from the first connection over it on.
   bool may_refuse_memory = false;
   // Reason for a choice of this provider, for people: "same host and user". Empty: no reason is
   // given.

@@ -7,6 +7,7 @@
 
 #include "agent/limits.h"
 #include "agent/memory/devices.h"
+#include "agent/memory/first_use.h"
 #include "agent/memory/region.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -45,9 +46,26 @@ void Session::open() {
   options.streams = context_.streams;
   options.memory_bytes = context_.memory_bytes;
   options.max_payload_bytes = context_.max_payload_bytes;
+  options.held = true;
   channel_ = rpc::Channel::create(context_.loop, *context_.devices.device(device_), std::move(endpoint_),
                                   &context_.server, *this, std::move(options));
   posts_.emplace(context_.loop, channel_->endpoint(), peer_.name);
+  context_.first_use.use(device_, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_registered();
+  });
+}
+
+// From here on the regions can be described, and operations may name them.
+void Session::on_registered() {
+  registered_ = true;
+  channel_->resume();
+  become_ready();
+}
+
+void Session::become_ready() {
+  if (state_ != State::kOpening || !greeted_ || !registered_) return;
+  state_ = State::kReady;
+  context_.owner.on_session_ready(*this);
 }
 
 void Session::probe(Nanos timeout) {
@@ -164,8 +182,8 @@ void Session::on_channel_writable() noexcept {
 void Session::on_channel_ready() noexcept {
   if (state_ != State::kOpening) return;
   context_.loop.cancel_timer(ready_timer_);
-  state_ = State::kReady;
-  context_.owner.on_session_ready(*this);
+  greeted_ = true;
+  become_ready();
 }
 
 void Session::on_channel_imm(std::uint32_t imm) noexcept { context_.owner.on_session_imm(*this, imm); }

@@ -20,6 +20,7 @@
 namespace slime::agent {
 
 class Devices;
+class FirstUse;
 class Link;
 class RegionTable;
 class Session;
@@ -50,6 +51,7 @@ struct SessionContext {
   rpc::Server& server;
   const RegionTable& regions;
   SessionOwner& owner;
+  FirstUse& first_use;
   rpc::StreamOptions streams{};
   std::uint64_t memory_bytes = rpc::limits::kMemoryBytes;
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
@@ -67,7 +69,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   Session(SessionContext& context, Pairing::Id id, transport::Connected connected);
   ~Session();
 
-  // Makes the channel. From then on messages of the peer may arrive.
+  // Makes the channel, and registers regions if this is the first use of the device. The peer
+  // learns at once that this side lives; its requests are handled once the regions are registered.
   void open();
   // Pings the peer. on_session_alive() follows if the peer answers within `timeout`; else the
   // connection is reset.
@@ -160,6 +163,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   void on_channel_closed(const Status& reason) noexcept override;
 
   [[nodiscard]] const transport::Endpoint* endpoint() const;
+  void on_registered();
+  void become_ready();
   // Stops new operations, before this side ends the channel because of `refused`.
   void abandon(const Status& refused);
 
@@ -176,6 +181,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   State state_ = State::kHeld;
   std::weak_ptr<Session> other_end_;
   bool abandoned_ = false;
+  bool greeted_ = false;     // a message has gone both ways
+  bool registered_ = false;  // no region waits for the device
   transport::TimerId ready_timer_;
   std::map<std::string, transport::RemoteRegion, std::less<>> regions_;
   TimePoint used_at_;

@@ -16,16 +16,18 @@ Status closed_status() { return Status(Code::kUnavailable, "this agent is closed
 
 }  // namespace
 
-Switchboard::Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets,
+Switchboard::Switchboard(transport::Loop& loop, Devices& devices, transport::Outlets outlets,
                          rpc::Server& server, const RegionTable& regions, Options options)
     : loop_(loop),
       outlets_(std::move(outlets)),
       options_(std::move(options)),
+      first_use_(std::make_shared<FirstUse>(loop, devices, regions)),
       context_{loop,
                devices,
                server,
                regions,
                *this,
+               *first_use_,
                options_.streams,
                options_.memory_bytes,
                options_.max_payload_bytes,
@@ -472,6 +474,7 @@ void Switchboard::revoke(const std::vector<std::string>& regions) {
 void Switchboard::close(Nanos bound) {
   closing_ = true;
   keys_.stop_asking();
+  first_use_->close();
   for (const auto& [key, link] : links_) link->fail_all(closed_status());
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {

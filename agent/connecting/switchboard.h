@@ -15,6 +15,7 @@
 #include "agent/connecting/pairing.h"
 #include "agent/connecting/session.h"
 #include "agent/limits.h"
+#include "agent/memory/first_use.h"
 #include "base/random.h"
 #include "ctrl/types.h"
 #include "transport/connect.h"
@@ -85,7 +86,7 @@ class Switchboard final : public transport::Acceptor,
     Nanos outage_tolerated = transport::limits::kOutageTolerated;
     std::shared_ptr<const Keyring> keyring = nullptr;  // keys of the scope; null: none are used
   };
-  Switchboard(transport::Loop& loop, const Devices& devices, transport::Outlets outlets, rpc::Server& server,
+  Switchboard(transport::Loop& loop, Devices& devices, transport::Outlets outlets, rpc::Server& server,
               const RegionTable& regions, Options options);
   ~Switchboard();
 
@@ -201,6 +202,7 @@ class Switchboard final : public transport::Acceptor,
   transport::Loop& loop_;
   const transport::Outlets outlets_;
   const Options options_;
+  const std::shared_ptr<FirstUse> first_use_;
   SessionContext context_;
   Registry registry_;
   Handlers handlers_;

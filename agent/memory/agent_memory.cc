@@ -19,6 +19,7 @@ Result<MemoryRegion> AgentMemory::keep(Result<Registrations> registrations) {
   if (!registrations) return std::move(registrations).error();
   auto state = std::make_shared<MemoryRegion::State>(devices_, self_, std::move(*registrations));
   regions_.add(state);
+  state->complete();  // for a device whose first connection came before the table had the region
   return MemoryRegion(std::move(state));
 }
 

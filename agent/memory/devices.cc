@@ -34,6 +34,8 @@ Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, transp
     out->entries_.push_back(std::move(entry));
   }
   if (out->entries_.empty()) return transport::make_provider(provider, table).status();
+  const MutexLock lock(out->mutex_);
+  for (const Entry& entry : out->entries_) out->used_.push_back(!out->optional(entry));
   return out;
 }
 
@@ -106,6 +108,18 @@ std::size_t Devices::owner() const {
   return entries_.size() - 1;  // there is one that must work
 }
 
+std::vector<bool> Devices::used() const {
+  const MutexLock lock(mutex_);
+  return used_;
+}
+
+bool Devices::use(std::size_t index) {
+  const MutexLock lock(mutex_);
+  const bool fresh = !used_[index];
+  used_[index] = true;
+  return fresh;
+}
+
 void Devices::warn(std::size_t index, const Status& reason) {
   {
     const MutexLock lock(mutex_);
@@ -144,6 +158,7 @@ Status Devices::add(Registrations& to, std::size_t index, Result<transport::Devi
 Result<Registrations> Devices::allocate(std::size_t bytes, transport::Rights rights,
                                         transport::MemoryKind kind, transport::Pages pages) {
   const std::size_t first = owner();
+  const std::vector<bool> at_once = used();
   auto made = entries_[first].device->allocate(bytes, rights, kind, pages);
   if (!made) return std::move(made).error();
   std::byte* const data = made->data();
@@ -151,7 +166,10 @@ Result<Registrations> Devices::allocate(std::size_t bytes, transport::Rights rig
   out.add(first, std::move(*made));
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (i == first || !entries_[i].device) continue;
-    SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+    if (at_once[i])
+      SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+    else
+      out.defer(i);
   }
   return out;
 }
@@ -159,12 +177,31 @@ Result<Registrations> Devices::allocate(std::size_t bytes, transport::Rights rig
 Result<Registrations> Devices::register_memory(void* data, std::size_t bytes, transport::Rights rights,
                                                transport::MemoryKind kind) {
   Registrations out(entries_.size(), owner());
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].device)
-      SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+  const std::vector<bool> at_once = used();
+  // the lazy devices last: one of them is not deferred if nothing else takes the memory
+  for (const bool lazy : {false, true}) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (!entries_[i].device || at_once[i] == lazy) continue;
+      if (lazy && out.any())
+        out.defer(i);
+      else
+        SLIME_TRY(add(out, i, entries_[i].device->register_memory(data, bytes, rights, kind)));
+    }
   }
   if (!out.any()) return out.missing(owner());
   return out;
+}
+
+void Devices::complete(Registrations& memory) {
+  const std::vector<bool> now = used();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!memory.deferred(i) || !now[i]) continue;
+    // The device is optional: a refusal is kept in `memory`, and is no error of this call.
+    add(memory, i,
+        entries_[i].device->register_memory(memory.data(), memory.length_bytes(), memory.rights(),
+                                            memory.kind()))
+        .ignore();
+  }
 }
 
 }  // namespace slime::agent

@@ -51,14 +51,21 @@ class Devices {
   [[nodiscard]] std::vector<transport::Outlet> outlets(
       const std::vector<std::unique_ptr<transport::Port>>& ports) const;
 
-  // Register memory with each device. With "auto", the agent goes on without the device if a device
-  // that may refuse memory refuses it (the usual cause is the limit on locked memory). Operations
-  // that name the memory over a connection of this device then fail with the cause; other
-  // operations are not affected. Only the first refusal of a device is logged.
+  // Notes that a connection uses the device: memory is registered with the device at once from now
+  // on. Returns true if that is new. Devices that are not lazy are used from the start.
+  bool use(std::size_t index);
+
+  // Registers memory with each used device, and with a lazy device if no other device takes the
+  // memory. A device is lazy if it may refuse memory and the agent has others. A lazy device is
+  // left out if it refuses (the usual cause is the limit on locked memory): operations that name
+  // the memory over a connection of this device fail with the cause, and others go on. The first
+  // refusal is logged.
   Result<Registrations> allocate(std::size_t bytes, transport::Rights rights, transport::MemoryKind kind,
                                  transport::Pages pages = transport::Pages::kDefault);
   Result<Registrations> register_memory(void* data, std::size_t bytes, transport::Rights rights,
                                         transport::MemoryKind kind);
+  // Registers the memory with the used devices for which that was deferred.
+  void complete(Registrations& memory);
 
  private:
   struct Entry {
@@ -74,6 +81,7 @@ class Devices {
   [[nodiscard]] bool optional(const Entry& entry) const {
     return automatic_ && entry.traits->may_refuse_memory;
   }
+  [[nodiscard]] std::vector<bool> used() const;
   // Returns the index of the first device that must accept all memory. Its registration owns the
   // memory that allocate() makes.
   [[nodiscard]] std::size_t owner() const;
@@ -85,8 +93,11 @@ class Devices {
 
   bool automatic_ = false;
   std::vector<Entry> entries_;
-  Mutex mutex_;
-  std::vector<bool> warned_ SLIME_GUARDED_BY(mutex_);  // for each device: a refusal was logged
+  mutable Mutex mutex_;
+  // For each device: a refusal was logged.
+  std::vector<bool> warned_ SLIME_GUARDED_BY(mutex_);
+  // For each device: memory is registered with it at once.
+  std::vector<bool> used_ SLIME_GUARDED_BY(mutex_);
 };
 
 }  // namespace slime::agent

@@ -45,6 +45,12 @@ Status MemoryRegion::State::close(Nanos timeout) {
   return registrations.close(timeout);
 }
 
+void MemoryRegion::State::complete() {
+  if (closed()) return;  // close() may hold the mutex for its whole bound
+  const MutexLock lock(close_mutex_);
+  if (!closed()) devices->complete(registrations);
+}
+
 namespace agent {
 
 // ------------------------------------------------------------------------------------------- names

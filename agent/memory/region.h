@@ -38,6 +38,9 @@ struct MemoryRegion::State {
   State& operator=(const State&) = delete;
   ~State();
   Status close(Nanos bound);
+  // Registers the memory with devices that came into use after the region was made, unless the
+  // region is closed. Waits for the adapter; close() waits until it returns.
+  void complete();
   [[nodiscard]] bool closed() const { return closing_.load(std::memory_order_acquire); }
 
   const std::shared_ptr<agent::Devices> devices;  // outlives the registrations
@@ -47,7 +50,7 @@ struct MemoryRegion::State {
 
  private:
   std::atomic<bool> closing_{false};
-  Mutex close_mutex_;
+  Mutex close_mutex_;  // one close() or complete() at a time
 };
 
 namespace agent {

@@ -14,10 +14,19 @@ Registrations::~Registrations() {
 
 void Registrations::add(std::size_t device, transport::DeviceRegion region) {
   regions_[device] = std::move(region);
-  if (any_ == kNone || device == owner_) any_ = device;
+  // other threads may read any_ while a deferred device is added
+  if (any_ == kNone || (device == owner_ && !deferred(device))) any_ = device;
+  deferred_[device].store(false, std::memory_order_release);
+}
+
+void Registrations::miss(std::size_t device, Status why) {
+  missing_[device] = std::move(why);
+  deferred_[device].store(false, std::memory_order_release);
 }
 
 Status Registrations::missing(std::size_t device) const {
+  if (deferred(device))
+    return Status(Code::kUnavailable, "this memory is registered with that device at its first connection");
   if (regions_[device].valid()) return regions_[device].registered();
   if (!missing_[device].ok()) return missing_[device];
   return Status(Code::kUnimplemented, "this memory is not registered with that device");

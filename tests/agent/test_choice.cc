@@ -248,12 +248,24 @@ TEST_CASE("an agent uses a provider that a table names, in the order of the tabl
   CHECK(code_of(agent::Devices::open("pigeons", table)) == Code::kNotFound);
 }
 
-TEST_CASE("with an RDMA device an agent has three devices, and memory is registered with all") {
+TEST_CASE("with an RDMA device an agent has three devices, and memory is registered with all that are used") {
   transport::testing::FakeFabric fabric;
   {
     const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
     CHECK(devices->names() == std::vector<std::string>{"shm", "verbs", "tcp"});
     CHECK(devices->describe() == "auto: shm, verbs, tcp");
+    const std::size_t verbs = *devices->find("verbs");
+    auto early = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
+    CHECK(early.missing(*devices->find("shm")).ok());
+    CHECK(early.missing(*devices->find("tcp")).ok());
+    CHECK(early.missing(verbs).code() == Code::kUnavailable);
+    CHECK(devices->use(verbs));
+    CHECK_FALSE(devices->use(verbs));  // it is not new any more
+    CHECK_FALSE(devices->use(*devices->find("tcp")));
+    CHECK_FALSE(early.missing(verbs).ok());
+    devices->complete(early);
+    CHECK(early.missing(verbs).ok());
+    CHECK(early.close(seconds(1)).ok());
     auto memory = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
     for (std::size_t i = 0; i < devices->size(); ++i) {
       CAPTURE(devices->name(i));
@@ -276,6 +288,7 @@ TEST_CASE(
   transport::testing::FakeFabric fabric(options);
   const auto devices = take(agent::Devices::open("auto", with_verbs(fabric)));
   const std::size_t verbs = *devices->find("verbs");
+  devices->use(verbs);
   auto small = take(devices->allocate(4096, Rights::kReadWrite, MemoryKind::kHost));
   CHECK(small.missing(verbs).ok());
   CHECK(devices->status(verbs).ok());
