@@ -334,7 +334,6 @@ PROGRESS = {"slime": "caller", "slime-thread": "thread"}
 
 
 def summary_rows(file: dict) -> tuple:
-    """Returns all lines of the file; ray_tables() shows only the arrays."""
     rows = [[line["figure"], line["slime"], f"{line['slime_us']:.1f}", line["peer"], f"{line['peer_us']:.1f}",
              f"{line['times_faster']:.2f}", f"{line['least']:.2f} to {line['largest']:.2f}"]
             for line in file["summary"]]
@@ -342,15 +341,10 @@ def summary_rows(file: dict) -> tuple:
 
 
 def ray_figures(file: dict) -> dict:
-    """Returns the lines of arrays, to compare with Ray's, by (side, kind, size)."""
-    out = {}
-    for line in file["summary"]:
-        kind, _, size = line["figure"].rpartition("-")
-        if line["peer"] == "ray" and kind in ARRAYS and size in SIZES:
-            out[line["slime"], kind, size] = line
-    if not out:
-        raise Wrong("no arrays in it: python_peers.py --only arrays --json measures them")
-    return out
+    """Returns the lines by (side, kind, size)."""
+    if not file["summary"]:
+        raise Wrong("no arrays in it: python_peers.py --json measures them")
+    return {(line["slime"], *line["figure"].rsplit("-", 1)): line for line in file["summary"]}
 
 
 def ray_tables(file: dict) -> str:

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
-"""Compares Slime's Python face with others on one machine, in turns.
+"""Compares arrays to Slime's Python methods with arrays to Ray's actors, on one machine, in turns.
 
-Arrays are compared with Ray's actors, short calls with pipes, ZeroMQ and gRPC. In each round every
-side runs in processes of its own, right after each other; their order changes from round to round.
-The ratio of the medians counts. The others come from PyPI into an environment of their own (--venv).
+In each round every side runs in processes of its own, right after each other; their order changes
+from round to round. The ratio of the medians counts. Ray comes from PyPI into an environment of its
+own (--venv).
 
 Exit status: 0 done; 1 a run failed; 2 wrong options, or something is missing; 130 interrupted.
 bench/compare/README.md says what the figures do not show.
 """
 
 import argparse
-import itertools
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 
@@ -25,20 +23,16 @@ sys.path.insert(0, str(rounds.ROOT / "bench"))
 import report  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGES = ["ray", "numpy", "pyzmq", "grpcio"]
-# The sides of Slime, the other sides, and how many calls make a figure (more of short arrays).
-SETS = {
-    "arrays": (("slime", "slime-thread"), ("ray",), 60),
-    "calls": (("slime-call", "slime-call-thread"), ("pipe", "zmq", "grpc"), 10_000),
-}
+PACKAGES = ["ray", "numpy"]
+OURS, RAY = ("slime", "slime-thread"), "ray"
+CALLS = 60  # that make a figure; more of short arrays
 
 
 def read_options(arguments) -> argparse.Namespace:
     parser = rounds.parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--python", default=sys.executable, help="a Python that has slime and numpy")
     parser.add_argument("--venv", type=pathlib.Path, default=rounds.ROOT / "build/peers/python",
-                        help="environment of the others")
+                        help="environment of Ray")
     parser.add_argument("--install", action="store_true", help="makes --venv, and installs " + ", ".join(PACKAGES))
     parser.add_argument("--json", action="store_true", help="prints one object with every round")
     return parser.parse_args(arguments)
@@ -53,49 +47,38 @@ def install(venv: pathlib.Path) -> None:
 def check(options: argparse.Namespace) -> None:
     if not os.access(options.venv / "bin/python", os.X_OK):
         raise rounds.Missing(f"no environment in {options.venv}: run this with --install")
-    if "calls" in options.only:
-        rounds.need_slime(options.slime)
     if subprocess.run([options.python, "-c", "import slime, numpy"], check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise rounds.Missing(f"{options.python} has no slime: `pip install .`, or say with --python which one has it")
 
 
-def run_side(options: argparse.Namespace, side: str, count: int) -> dict:
-    ours = side.startswith("slime")
-    python = options.python if ours else str(options.venv / "bin/python")
-    environment = dict(os.environ)
-    if not ours:
+def run_side(options: argparse.Namespace, side: str) -> dict:
+    python, environment = options.python, dict(os.environ)
+    if side == RAY:
+        python = str(options.venv / "bin/python")
         environment.pop("PYTHONPATH", None)  # nothing of Slime there
-    command = [python, str(HERE / "python_side.py"), side, str(count), str(options.slime)]
-    with programs.Program(command, environment) as program:
+    with programs.Program([python, str(HERE / "python_side.py"), side, str(CALLS)], environment) as program:
         return program.figures(options.timeout)
 
 
-def measure(options: argparse.Namespace) -> dict:
-    """Returns for each set a list of rounds, with figures by side. Ends the run if a side fails."""
-    out = {name: [] for name in options.only}
+def measure(options: argparse.Namespace) -> list:
+    """Returns the figures of each round by side. A side that fails ends the run."""
+    out = []
     for number in range(1, options.rounds + 1):
-        for name in options.only:
-            ours, others, count = SETS[name]
-            rounds.say(f"round {number} of {options.rounds}: {name}")
-            order = rounds.in_turn([*ours, *others], number)
-            out[name].append({side: run_side(options, side, count) for side in order})
+        rounds.say(f"round {number} of {options.rounds}")
+        out.append({side: run_side(options, side) for side in rounds.in_turn([*OURS, RAY], number)})
     return out
 
 
-def summary_of(name: str, all_rounds: list) -> list:
-    """Returns one line for each figure, side of Slime and peer."""
-    ours, others, _ = SETS[name]
+def summary_of(all_rounds: list) -> list:
+    """Returns a line for each figure and side of Slime, beside Ray's figure."""
     out = []
-    for our in ours:
-        for figure, other in itertools.product(all_rounds[0][our], others):
-            # Ray has only one kind of memory, and the others only one kind of handler.
-            theirs = figure.replace("-numpy", "") if name == "arrays" else "call-python"
-            mine = [each[our][figure] for each in all_rounds]
-            beside = [each[other][theirs] for each in all_rounds]
-            ratios = [their / my for my, their in zip(mine, beside)]
-            mine, beside = statistics.median(mine), statistics.median(beside)
-            out.append({"figure": figure, "slime": our, "peer": other, "slime_us": mine, "peer_us": beside,
-                        "times_faster": beside / mine, "least": min(ratios), "largest": max(ratios)})
+    for our, figure in ((our, figure) for our in OURS for figure in all_rounds[0][our]):
+        # Ray has one kind of memory.
+        pairs = [{"slime": each[our][figure], "ray": each[RAY][figure.replace("-numpy", "")]} for each in all_rounds]
+        least, largest = rounds.extremes(rounds.ratios(pairs, "ray", "slime"))
+        out.append({"figure": figure, "slime": our, "peer": RAY, "slime_us": rounds.median(pairs, "slime"),
+                    "peer_us": rounds.median(pairs, "ray"),
+                    "times_faster": rounds.ratio_of_medians(pairs, "ray", "slime"), "least": least, "largest": largest})
     return out
 
 
@@ -105,7 +88,7 @@ def main(arguments) -> int:
         install(options.venv)
     check(options)
     measured = measure(options)
-    out = {"summary": [line for name, each in measured.items() for line in summary_of(name, each)], "rounds": measured}
+    out = {"summary": summary_of(measured), "rounds": measured}
     print(json.dumps(out) if options.json else report.plain(*report.summary_rows(out)))
     return 0
 

@@ -221,8 +221,7 @@ def array(figure, slime, slime_us, peer, peer_us):
 
 ARRAYS = {"rounds": {}, "summary": [
     array("echo-1K", "slime", 20.0, "ray", 1200.0), array("echo-16M", "slime", 1600.0, "ray", 8000.0),
-    array("take-16M", "slime-thread", 800.0, "ray", 5000.0),
-    array("call-python", "slime-call", 20.0, "pipe", 70.0)]}
+    array("take-16M", "slime-thread", 800.0, "ray", 5000.0)]}
 
 
 def test_arrays_have_both_figures_and_the_least_of_the_rounds(table, plots):
@@ -232,7 +231,6 @@ def test_arrays_have_both_figures_and_the_least_of_the_rounds(table, plots):
     assert rows[0].startswith("| there and back; caller | 20 us : 1.2 ms = 60x (30x) |")
     assert rows[0].endswith("| 1.6 ms : 8 ms = 5x (2.5x) |")
     assert rows[1].startswith("| there; thread |")
-    assert "pipe" not in text
     assert {"Slime, there and back", "Ray, there and back"} <= set(plots(ARRAYS)["ray-arrays"])
 
 
