@@ -333,13 +333,6 @@ ARRAYS = {"echo": "there and back", "take": "there", "echo-numpy": "there and ba
 PROGRESS = {"slime": "caller", "slime-thread": "thread"}
 
 
-def summary_rows(file: dict) -> tuple:
-    rows = [[line["figure"], line["slime"], f"{line['slime_us']:.1f}", line["peer"], f"{line['peer_us']:.1f}",
-             f"{line['times_faster']:.2f}", f"{line['least']:.2f} to {line['largest']:.2f}"]
-            for line in file["summary"]]
-    return ["figure", "Slime", "us", "beside", "us", "times faster", "of single rounds"], rows
-
-
 def ray_figures(file: dict) -> dict:
     """Returns the lines by (side, kind, size)."""
     if not file["summary"]:
@@ -392,6 +385,10 @@ def processor_time(figure: dict) -> str:
     return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
+def preparation(figure: dict) -> str:
+    return f"{digits(figure['prepared_ns'])}, {digits(figure['plain_ns'])}"
+
+
 def engine_matrix(figures: list, text) -> str:
     cells = {(figure["case"], figure["engine"]): text(figure) for figure in figures}
     names = [name for name in ENGINES if any(name == engine for _, engine in cells)]
@@ -401,8 +398,11 @@ def engine_matrix(figures: list, text) -> str:
 
 
 def missed_bars(bars: list) -> str:
-    missed = [bar for bar in bars if not bar["met"]]
-    out = f"{len(bars) - len(missed)} of {len(bars)} bars are met."
+    measured = [bar for bar in bars if bar["ratio"] is not None]
+    missed = [bar for bar in measured if not bar["met"]]
+    out = f"{len(measured) - len(missed)} of {len(measured)} bars are met."
+    if len(measured) < len(bars):
+        out += f" {len(bars) - len(measured)} are not measured."
     if not missed:
         return out
     rows = [[bar["case"], ENGINES.get(bar["engine"], bar["engine"]),
@@ -417,45 +417,13 @@ def engine_tables(file: dict) -> str:
     figures = [figure for figure in file["figures"] if figure["p50_us"] is not None]
     if not figures:
         raise Wrong("no engine has a figure")
-    return "\n\n".join([engine_matrix(figures, moved),
-                        "Seconds of a processor for each GiB, of both processes:",
-                        engine_matrix(figures, processor_time), missed_bars(file["bars"])])
-
-
-# All figures of an engine in a case, and their column heads.
-ENGINE_HEADS = {"p50_us": "p50 us", "p99_us": "p99 us", "gb_per_s": "GB/s", "cpu_s_per_gib": "CPU s/GiB",
-                "prepared_ns": "prepared ns", "plain_ns": "plain ns"}
-
-
-def engine_rows(file: dict) -> tuple:
-    """Returns a row for each engine in each case, with its bars; further bars have rows of their own."""
-    rows = []
-    for line in file["figures"]:
-        measured = line["p50_us"] is not None
-        first = [line["case"], line["engine"], *(
-            "" if line[figure] is None and measured else number(line[figure]) for figure in ENGINE_HEADS)]
-        bars = [bar for bar in file["bars"] if (bar["case"], bar["engine"]) == (line["case"], line["engine"])]
-        why = "" if measured else engine_failure(file["failures"], line)
-        for bar in bars or [None]:
-            cells = bar_cells(bar)
-            rows.append([*first, *cells[:-1], why or cells[-1]])
-            first, why = [""] * len(first), ""
-    return ["case", "engine", *ENGINE_HEADS.values(), "bar", "ratio", "of the rounds", ""], rows
-
-
-def engine_failure(failures: list, line: dict) -> str:
-    """Returns why a line has no figures."""
-    texts = [failure["text"] for failure in failures
-             if failure["engine"] == line["engine"] and failure["case"] in (None, line["case"])]
-    return f"failed: {texts[0]}" if texts else ""
-
-
-def bar_cells(bar: typing.Optional[dict]) -> list:
-    if bar is None:
-        return ["", "", "", ""]
-    if bar["ratio"] is None:
-        return [bar["text"], "-", "", "not measured"]
-    return [bar["text"], number(bar["ratio"]), span(bar["ratios"]), "met" if bar["met"] else "MISSED"]
+    parts = [engine_matrix(figures, moved), "Seconds of a processor for each GiB, of both processes:",
+             engine_matrix(figures, processor_time)]
+    prepared = [figure for figure in figures if figure.get("prepared_ns") is not None]
+    if prepared:
+        parts += ["Nanoseconds for each block: to prepare a list, to post a list that is not prepared:",
+                  engine_matrix(prepared, preparation)]
+    return "\n\n".join([*parts, missed_bars(file["bars"])])
 
 
 def ends_rows(file: dict) -> tuple:
@@ -576,10 +544,7 @@ def main(arguments) -> int:
             put_into(options.into, kind.mark, kind.tables(file))
         elif options.plots is None:
             print(kind.tables(file))
-    except Wrong as wrong:
-        print(f"report.py: {wrong}", file=sys.stderr)
-        return 2
-    except OSError as error:
+    except (Wrong, OSError) as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 2
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -36,9 +36,7 @@ class Case:
 LISTS = [("4KiB", 1), ("64KiB", 1), ("1MiB", 1), ("64KiB", 256), ("1KiB", 1538), ("4KiB", 10_000)]
 CASES = [Case(operation, label, count) for operation in ("READ", "WRITE") for label, count in LISTS]
 
-# Figures, their heads in texts, and whether less is better.
-FIGURES = {"p50_us": ("p50 us", True), "p99_us": ("p99 us", True), "gb_per_s": ("GB/s", False),
-           "cpu_s_per_gib": ("CPU s/GiB", True), "prepared_ns": ("prepared ns", True), "plain_ns": ("plain ns", True)}
+FIGURES = ("p50_us", "p99_us", "gb_per_s", "cpu_s_per_gib", "prepared_ns", "plain_ns")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +46,15 @@ class Bar:
     case: Case
     engine: str
     beside: str
-    figure: str  # a key of FIGURES
+    figure: str  # of FIGURES
     limit: float
 
     @property
     def at_most(self) -> bool:
-        return FIGURES[self.figure][1]
+        return self.figure != "gb_per_s"
 
     def met(self, ratio: float) -> bool:
         return ratio <= self.limit if self.at_most else ratio >= self.limit
-
-    @property
-    def text(self) -> str:
-        return f"{FIGURES[self.figure][0]} : {self.beside} {'<=' if self.at_most else '>='} {self.limit:g}"
 
 
 def plugin_on_shm(case: Case) -> list:
@@ -107,7 +101,7 @@ def judge(bar: Bar, all_rounds: list) -> dict:
     ratios = rounds.ratios([each for each in pairs if each[bar.engine]], bar.engine, bar.beside)
     ratio = rounds.median([{"ratio": each} for each in ratios], "ratio")
     return {"case": bar.case.name, "engine": bar.engine, "beside": bar.beside, "figure": bar.figure, "limit": bar.limit,
-            "at_most": bar.at_most, "text": bar.text, "ratio": ratio, "ratios": rounds.extremes(ratios),
+            "at_most": bar.at_most, "ratio": ratio, "ratios": rounds.extremes(ratios),
             "met": bar.met(ratio) if ratios else None}
 
 

@@ -3,12 +3,12 @@
 
 In each round every engine runs once, in processes of its own, in an order that changes from round to
 round. It reads and writes lists of blocks, and the bytes are compared after each list; a wrong byte
-ends the run. The table has the medians of the rounds, and the ratios beside their bars, "met" or
-"MISSED". `scripts/integrations.sh --environment` makes and keeps an environment for each engine, with
-packages of pinned versions.
+ends the run. The tables have the medians of the rounds, and the ratios that miss their bars.
+`scripts/integrations.sh --environment` makes and keeps an environment for each engine, with packages
+of pinned versions.
 
 Exit status: 0 done (bars may be missed); 1 an engine failed, or moved wrong bytes; 2 wrong options,
-or something is missing; 130 interrupted. bench/compare/README.md explains the columns.
+or something is missing; 130 interrupted. bench/compare/README.md explains the figures.
 """
 
 import argparse
@@ -169,8 +169,13 @@ def list_all() -> str:
     return "\n".join([*lines, "", *(case.name for case in engine_bars.CASES)])
 
 
+def failures_of(out: dict) -> str:
+    return "".join(f"\n{failure['engine']} failed in round {failure['round']}, {failure['case'] or 'all cases'}: "
+                   f"{failure['text']}" for failure in out["failures"])
+
+
 def measure(options) -> tuple:
-    """Returns the report, and its table."""
+    """Returns the report, and its tables."""
     engines = [engine for engine in engine_pair.ENGINES if engine.name in options.engines]
     cases = [case for case in engine_bars.CASES if case.name in options.only]
     places = engine_pair.Places(options.slime, dict(options.python))
@@ -181,7 +186,11 @@ def measure(options) -> tuple:
     measuring = Measuring(options, engines, cases, places)
     measuring.run()
     out = measuring.report()
-    return {**head, **out}, report.plain(*report.engine_rows(out))
+    try:
+        text = report.engine_tables(out)
+    except report.Wrong as nothing:
+        text = str(nothing)
+    return {**head, **out}, text + failures_of(out)
 
 
 def main(arguments) -> int:

@@ -89,7 +89,7 @@ def main(arguments) -> int:
     check(options)
     measured = measure(options)
     out = {"summary": summary_of(measured), "rounds": measured}
-    print(json.dumps(out) if options.json else report.plain(*report.summary_rows(out)))
+    print(json.dumps(out) if options.json else report.ray_tables(out))
     return 0
 
 
