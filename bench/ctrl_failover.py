@@ -12,16 +12,20 @@ slime-rdma; everything listens on 127.0.0.1.
 import argparse
 import contextlib
 import json
+import pathlib
 import re
 import shutil
-import socket
-import subprocess
+import signal
 import sys
 import tempfile
 import threading
 import time
 
 import slime
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
+import programs  # noqa: E402
+import rounds  # noqa: E402
 
 PROGRAMS = ("slime", "nanoctrl", "redis-server")
 
@@ -33,8 +37,7 @@ class Echo:
 
 
 class Calls:
-    """Calls one agent from another, one call after the other, until ended. Counts the calls, and
-    keeps the longest time."""
+    """Makes one call after the other between two agents, until close(). Counts them, and keeps the longest time."""
 
     def __init__(self, urls: str) -> None:
         self._server = slime.PeerAgent("failover-server", ctrl_url=urls)
@@ -59,7 +62,7 @@ class Calls:
             self.longest_s = max(self.longest_s, time.monotonic() - began)
 
     def find(self, name: str) -> None:
-        """Calls an agent to which no connection exists yet."""
+        """Calls an agent that has had no call yet."""
         self._client.peer(name).wait_for_ready().call("Echo", "echo", "text").result(30)
 
     def close(self) -> None:
@@ -69,100 +72,68 @@ class Calls:
         self._server.close()
 
 
-@contextlib.contextmanager
-def running(*command: str, **options):
-    child = subprocess.Popen(command, **options)
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
+def redis(folder: str, port: int) -> programs.Program:
+    return programs.Program(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "",
+                             "--appendonly", "yes", "--appendfsync", "everysec"])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def nanoctrl(redis_port: int, ttl_s: float) -> programs.Program:
+    return programs.Program(["nanoctrl", "server", "--port", "0", "--store", f"redis://127.0.0.1:{redis_port}", "--ttl",
+                             str(ttl_s), "--log-level", "error"])
 
 
-def redis(folder: str):
-    port = free_port()
-    return port, running(
-        "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "",
-        "--appendonly", "yes", "--appendfsync", "everysec", stdout=subprocess.DEVNULL)  # fmt: skip
+def url_of(server: programs.Program) -> str:
+    server.wait_for(lambda: "http://" in server.output())
+    return server.output().splitlines()[0].split()[-1]
 
 
-def nanoctrl(redis_port: int, ttl_s: float):
-    store = f"redis://127.0.0.1:{redis_port}"
-    return running("nanoctrl", "server", "--port", "0", "--store", store, "--ttl", str(ttl_s), "--log-level", "error",
-                   stdout=subprocess.PIPE, text=True)  # fmt: skip
-
-
-def url_of(child: subprocess.Popen) -> str:
-    line = child.stdout.readline()
-    if "http://" not in line:
-        raise SystemExit(f"ctrl_failover.py: nanoctrl did not start: {line.strip() or 'it said nothing'}")
-    return line.split()[-1]
-
-
-def wait_for(port: int) -> None:
-    for _ in range(100):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise SystemExit("ctrl_failover.py: redis-server does not answer")
-
-
-def measure(options: argparse.Namespace, urls: list[str], victim: subprocess.Popen, calls: Calls) -> dict:
-    """Returns the report of `slime bench ctrl`; kills `victim` in the middle of the run."""
+def measure(options: argparse.Namespace, urls: list[str], victim: programs.Program, calls: Calls) -> dict:
+    """Returns the report of `slime bench ctrl`; kills `victim` in the middle of its measurement."""
     command = ["slime", "bench", "ctrl", "--json", "--agents", str(options.agents), "--seconds", str(options.seconds),
-               "--connections", options.connections, "--ttl", str(options.ttl), "--ctrl", ",".join(urls)]  # fmt: skip
-    found = {}
-    with running(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
-        for line in bench.stderr:
-            print(line.rstrip(), file=sys.stderr)
-            if not re.search(r"measuring (.* )?for ", line):
-                continue
-            time.sleep(options.seconds / 2)
-            before = calls.made
-            victim.kill()
-            killed = time.monotonic()
-            print(f"killed the nanoctrl of {urls[0]}", file=sys.stderr)
-            with slime.PeerAgent("failover-late", ctrl_url=",".join(urls)) as late:
-                late.serve(Echo())
-                calls.find("failover-late")
-                found = {"late_agent_found_s": time.monotonic() - killed, "calls_before": before}
-        report = bench.stdout.read()
-        if not report:
-            raise SystemExit("ctrl_failover.py: no report of slime bench ctrl")
-    if not found:
-        raise SystemExit("ctrl_failover.py: slime bench ctrl did not say that it measures, so nothing was killed")
-    return {"bench": json.loads(report), **found}
+               "--connections", options.connections, "--ttl", str(options.ttl), "--ctrl", ",".join(urls)]
+    longest = 120 + options.agents / 100 + 3 * options.ttl + options.seconds
+    with programs.Program(command) as bench:
+        rounds.say("agents register, and deaths begin")
+        bench.wait_for(lambda: re.search(r"measuring (.* )?for ", bench.errors()), longest)
+        rounds.say("measuring")
+        time.sleep(options.seconds / 2)
+        before = calls.made
+        victim.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        rounds.say(f"killed the nanoctrl of {urls[0]}")
+        with slime.PeerAgent("failover-late", ctrl_url=",".join(urls)) as late:
+            late.serve(Echo())
+            calls.find("failover-late")
+            found_s = time.monotonic() - killed
+        programs.wait_until(bench.ended, longest)
+        if not bench.output():
+            raise programs.Failed(f"slime bench ctrl has no report{bench.last_words()}")
+        return {"bench": json.loads(bench.output()), "late_agent_found_s": found_s, "calls_before": before}
 
 
-def main() -> int:
+def main(arguments) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agents", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60, help="of measuring; the kill is in the middle")
     parser.add_argument("--ttl", type=float, default=60)
     parser.add_argument("--connections", choices=("kept", "new"), default="kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         parser.error(f"not in PATH: {', '.join(missing)}")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        redis_port, server = redis(folder)
-        stack.enter_context(server)
-        wait_for(redis_port)
+        redis_port = programs.free_port()
+        store = stack.enter_context(redis(folder, redis_port))
+        store.wait_for(lambda: programs.listening(redis_port))
         children = [stack.enter_context(nanoctrl(redis_port, options.ttl)) for _ in range(2)]
         urls = [url_of(child) for child in children]
         calls = Calls(",".join(urls))
         stack.callback(calls.close)
         report = measure(options, urls, children[0], calls)
         calls.close()
-    went_on = "calls_before" in report and calls.made > report["calls_before"]
+    went_on = calls.made > report["calls_before"]
     report["calls"] = {"made": calls.made, "failed": calls.failed[:10], "longest_ms": calls.longest_s * 1e3}
     run = report["bench"]["runs"][0]
     heard = run["lost"] == 0 and run["deaths"]["late"] == 0 and run["deaths"]["pairs"] > 0
@@ -181,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rounds.run(main, sys.argv[1:], failed=1))

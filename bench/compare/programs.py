@@ -89,6 +89,9 @@ class Program:
     def output(self) -> str:
         return self._read(self._output)
 
+    def errors(self) -> str:
+        return self._read(self._errors)
+
     def wait_for(self, condition, seconds: float = STARTS) -> None:
         """Waits until a server is ready: raises Failed if it ends, or takes longer."""
         if not wait_until(lambda: self.ended() or condition(), seconds):
