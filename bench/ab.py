@@ -5,19 +5,9 @@
     ab.py OLD NEW --line "rpc --provider shm"       a line of `slime bench`; several: --line ... --line ...
     ab.py OLD NEW --only tcp                        the default lines whose text contains this
 
-OLD and NEW are build trees, installed prefixes or `slime` programs. In each round both programs run
-each line right after each other; the next round swaps their order. Each round gives one ratio
-new/old per line, so that a slow phase of the machine cancels out. The median of the ratios counts.
-
-Before, between and after the two runs of a round ab.py measures the round trip of two cache lines
-between two processes (always with OLD; it is the limit of `slime bench rpc`). If this time changes
-by more than --drift, the machine has moved the processes to other cores or was busy: ab.py discards
-and counts the round and measures it again, up to --attempts rounds in all.
-
-The figure of a line is the figure that `slime bench` compares with the machine's limit: a latency
-(p50_us), which may grow to --latency times the old value, or a rate (ops_per_s, gb_per_s), which may
-fall to --rate times the old value. A line of `slime bench ctrl` has two figures: how long a heartbeat
-takes at p99, and the processor time of the server; both may grow to --latency times the old value.
+OLD and NEW are build trees, installed prefixes or `slime` programs. Both run each line right after
+each other, in rounds; the median of the ratios new/old counts. A round in which the machine moved the
+processes to other cores is discarded. bench/README.md, "Two builds", says how rounds and bars work.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is
 missed, but a line has too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
@@ -36,6 +26,7 @@ import report as tables
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
 import programs  # noqa: E402
+import rounds  # noqa: E402
 
 PROBE = "rpc --provider shm --mode caller --face channel --seconds 0.05 --warmup 0.05"
 PROBE_KIND = "ping-pong"  # kind of the limit in its report
@@ -43,10 +34,6 @@ PATIENCE = 120.0  # seconds for one run
 LEAST_ROUNDS = 3  # rounds that a line needs to be judged, unless --rounds is less
 UNITS = {**tables.UNITS, "heartbeat_p99_ms": "ms", "cpu_cores": "cores"}
 PLACES = ("cli/slime", "bin/slime", "slime")  # paths of the program in a build tree or a prefix
-
-
-class WrongUsage(Exception):
-    """An error that prevents measuring; the text says what to do."""
 
 
 class Round(typing.NamedTuple):
@@ -112,24 +99,6 @@ class Series:
         return out
 
 
-class Line:
-    """One line of `slime bench`. Its figures are of the same rounds."""
-
-    def __init__(self, words: str):
-        self.words = words
-        self.series: list = []
-        self.kept = 0
-
-    def add(self, old: list, new: list, cache_lines_us: tuple, drift: float) -> None:
-        self.series = self.series or [Series(self.words, figure) for figure in old]
-        if [each.name for each in old] != [each.name for each in new]:
-            raise programs.Failed(f"bench {self.words}: old and new report other figures")
-        rounds = [Round(a.value, b.value, cache_lines_us) for a, b in zip(old, new)]
-        for series, result in zip(self.series, rounds):
-            series.add(result, drift)
-        self.kept = len(self.series[0].kept)
-
-
 def default_lines(seconds: float) -> list:
     """Returns the default lines: calls one by one and 64 at a time, blocks, connections, over shm and tcp."""
     span = f"--seconds {seconds:g} --warmup 0.2"
@@ -146,8 +115,8 @@ def find_program(place: str) -> pathlib.Path:
     for candidate in [path] if path.is_file() else [path / inner for inner in PLACES]:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    raise WrongUsage(f"no program slime in {place} ({', '.join(PLACES)}): build it with "
-                     f"`cmake --build {place} --target slime nanoctrl`")
+    raise rounds.Missing(f"no program slime in {place} ({', '.join(PLACES)}): build it with "
+                         f"`cmake --build {place} --target slime nanoctrl`")
 
 
 def figures_of(report: dict) -> typing.List[Figure]:
@@ -180,27 +149,32 @@ def cache_lines_of(report: dict) -> float:
 class Comparison:
     """Measures the rounds of all lines. `run(program, words)` returns the report of one `slime bench`."""
 
-    def __init__(self, old, new, lines, bars: Bars, rounds: int, attempts: int, run):
-        self.lines = [Line(words) for words in lines]
+    def __init__(self, old, new, lines, bars: Bars, count: int, attempts: int, run):
+        self._series = {words: [] for words in lines}  # by line; all series of a line are of the same rounds
         self._old, self._new, self._bars, self._run = old, new, bars, run
-        self._rounds, self._attempts = rounds, attempts
+        self._count, self._attempts = count, attempts
         self._latest: typing.Optional[float] = None  # the latest cache-line time
 
     def measure(self, say=lambda text: None) -> None:
         for number in range(self._attempts):
-            missing = [line for line in self.lines if line.kept < self._rounds]
-            for at, line in enumerate(missing):
-                say(f"round {number + 1}, line {at + 1} of {len(missing)}: {line.words}")
-                self._round(line, swapped=number % 2 == 1)
+            missing = [words for words, series in self._series.items() if not series or len(series[0].kept) < self._count]
+            for at, words in enumerate(missing):
+                say(f"round {number + 1}, line {at + 1} of {len(missing)}: {words}")
+                self._round(words, swapped=number % 2 == 1)
 
-    def _round(self, line: Line, swapped: bool) -> None:
+    def _round(self, words: str, swapped: bool) -> None:
         sides = {"old": self._old, "new": self._new}
         times, figures = [self._latest or self._probe()], {}
         for side in ("new", "old") if swapped else ("old", "new"):
-            figures[side] = self._figures(sides[side], line.words)
+            figures[side] = self._figures(sides[side], words)
             times.append(self._probe())
         self._latest = times[-1]  # also the time before the next round
-        line.add(figures["old"], figures["new"], tuple(times), self._bars.drift)
+        if [each.name for each in figures["old"]] != [each.name for each in figures["new"]]:
+            raise programs.Failed(f"bench {words}: old and new report other figures")
+        if not self._series[words]:
+            self._series[words] = [Series(words, figure) for figure in figures["old"]]
+        for series, old, new in zip(self._series[words], figures["old"], figures["new"]):
+            series.add(Round(old.value, new.value, tuple(times)), self._bars.drift)
 
     def _probe(self) -> float:
         return cache_lines_of(self._run(self._old, PROBE))
@@ -212,7 +186,7 @@ class Comparison:
             raise programs.Failed(f"{program} bench {words}: {failure}") from None
 
     def report(self) -> dict:
-        lines = [series.report(self._bars) for line in self.lines for series in line.series]
+        lines = [each.report(self._bars) for series in self._series.values() for each in series]
         return {"old": str(self._old), "new": str(self._new), "bars": self._bars._asdict(), "lines": lines}
 
 
@@ -249,20 +223,19 @@ def read_options(arguments):
     parser.add_argument("new", help="the same of the build after")
     parser.add_argument("--line", action="append", metavar="WORDS", help="a line of `slime bench`, instead of the default ones")
     parser.add_argument("--only", metavar="TEXT", help="only lines that contain this text")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, of each line (default 5)")
+    parser.add_argument("--rounds", type=rounds.within(int, 1, 1000), default=5, help="rounds that count, of each line (default 5)")
     parser.add_argument("--attempts", type=int, help="rounds in all, with those thrown away (default 3 x --rounds)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each run of the default lines (default 0.5)")
+    parser.add_argument("--seconds", type=rounds.within(float, 0.001, 3600), default=0.5,
+                        help="of each run of the default lines (default 0.5)")
     parser.add_argument("--rate", type=float, default=0.95, help="bar of rates: new/old at least (default 0.95)")
     parser.add_argument("--latency", type=float, default=1.1, help="bar of latencies: new/old at most (default 1.1)")
-    parser.add_argument("--drift", type=float, default=1.3,
+    parser.add_argument("--drift", type=rounds.within(float, 1, 1000), default=1.3,
                         help="most change of the cache-line time within a round (default 1.3 times)")
     parser.add_argument("--json", metavar="FILE", help="write the report with every round there")
     options = parser.parse_args(arguments)
     options.attempts = options.attempts or 3 * options.rounds
-    if options.rounds < 1 or options.attempts < options.rounds:
-        parser.error("--rounds takes 1 or more, --attempts at least as many as --rounds")
-    if options.seconds <= 0 or options.drift < 1:
-        parser.error("--seconds takes more than 0, --drift 1 or more")
+    if options.attempts < options.rounds:
+        parser.error("--attempts takes at least as many as --rounds")
     options.lines = [line for line in options.line or default_lines(options.seconds)
                      if options.only is None or options.only in line]
     if not options.lines:
@@ -277,27 +250,17 @@ def run(program: pathlib.Path, words: str) -> dict:
 def main(arguments) -> int:
     options = read_options(arguments)
     bars = Bars(options.rate, options.latency, options.drift, min(LEAST_ROUNDS, options.rounds))
-    status = None
-    programs.end_on_signals()
+    comparison = Comparison(find_program(options.old), find_program(options.new), options.lines, bars, options.rounds,
+                            options.attempts, run)
     try:
-        comparison = Comparison(find_program(options.old), find_program(options.new), options.lines, bars,
-                                options.rounds, options.attempts, run)
-    except WrongUsage as wrong:
-        print(f"ab.py: {wrong}", file=sys.stderr)
-        return 2
-    try:
-        comparison.measure(lambda text: print(text, file=sys.stderr, flush=True))
-    except programs.Interrupted:
-        status = 130
-    except programs.Failed as failure:
-        print(f"ab.py: {failure}", file=sys.stderr)
-        status = 2
-    report = comparison.report()
-    print(text_of(report), flush=True)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-    return exit_status(report) if status is None else status
+        comparison.measure(rounds.say)
+    finally:  # Ctrl-C and a failed run leave the results so far
+        report = comparison.report()
+        print(text_of(report), flush=True)
+        if options.json:
+            pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    return exit_status(report)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rounds.run(main, sys.argv[1:]))
