@@ -126,7 +126,7 @@ def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int
             "ops_per_s": sum(item["ops_per_s"] for item in figures)}
 
 
-def run_cache(setting: Setting, server_name: str, operation: str, size: int, inflight: int) -> dict:
+def run_cache(setting: Setting, server_name: str, operation: str, size: int) -> dict:
     """Runs Redis or memcached over a local socket."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/socket"
@@ -139,7 +139,7 @@ def run_cache(setting: Setting, server_name: str, operation: str, size: int, inf
         with programs.Program(command) as server:
             server.wait_for(lambda: os.path.exists(path))
             with programs.Program([str(setting.folder / "cache_peer"), server_name, path, operation, str(size),
-                                   str(inflight), f"{setting.seconds:g}"]) as client:
+                                   f"{setting.seconds:g}"]) as client:
                 return client.figures(setting.timeout)
 
 

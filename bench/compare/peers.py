@@ -96,7 +96,7 @@ def caches() -> list:
     for operation in ("get", "put"):
         for label, size in (("64", 64), ("4K", 4 << 10), ("64K", 64 << 10), ("256K", 256 << 10)):
             peers = tuple(Peer(f"{title}, local socket", kind, functools.partial(
-                beside.run_cache, server_name=kind, operation=operation, size=size, inflight=1))
+                beside.run_cache, server_name=kind, operation=operation, size=size))
                           for title, kind in (("Redis", "redis"), ("memcached", "memcached")))
             out.append(Comparison(f"{operation}-{label}", f"cache {operation} over shm, {label}{'' if size == 64 else 'i'}B",
                                   "p50_us", ("cache", "--provider", "shm", "--op", operation, "--size", str(size)), peers))
