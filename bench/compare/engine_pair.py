@@ -108,10 +108,6 @@ class Gone(programs.Failed):
     """Raised when a process ends before it answers."""
 
 
-class Lost(Exception):
-    """Raised when a pair cannot be used any more, after a failure that the report has."""
-
-
 class Side(programs.Program):
     """One end of a pair, in a process of its own."""
 

@@ -62,24 +62,22 @@ class Measuring:
         while left and self._failed(engine, None) < rounds.MOST_FAILURES:
             try:
                 with engine_pair.pair(engine, self._places, self._options.timeout) as (target, initiator):
-                    while left:
-                        case = left.pop(0)
-                        self._run_case(engine, case, number, target, initiator)
-                return
-            except engine_pair.Lost:
-                continue  # with the next case, in new processes
+                    while left and self._run_case(engine, left.pop(0), number, target, initiator):
+                        pass
             except programs.Failed as failure:
                 self._fail(engine, None, number, str(failure))
                 return
 
-    def _run_case(self, engine, case, number: int, target, initiator) -> None:
+    def _run_case(self, engine, case, number: int, target, initiator) -> bool:
+        """Returns whether the case has figures; otherwise the next case needs new processes."""
         try:
             self.rounds[-1][engine.name, case.name] = self._measure(case, target, initiator)
         except WrongBytes as wrong:
             raise WrongBytes(f"{engine.name}: {case.name}: {wrong}") from None
         except programs.Failed as failure:
             self._fail(engine, case, number, str(failure))
-            raise engine_pair.Lost(str(failure)) from None
+            return False
+        return True
 
     def _measure(self, case, target, initiator) -> dict:
         source, sink = (target, initiator) if case.operation == "READ" else (initiator, target)

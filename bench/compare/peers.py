@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def unit(self) -> str:
-        return {"p50_us": "us", "ops_per_s": "/s", "gb_per_s": "GB/s"}[self.figure]
+        return report.UNITS[self.figure]
 
     @property
     def less_is_better(self) -> bool:
@@ -81,7 +81,7 @@ def calls(provider: str, wires) -> list:
 
 def blocks(provider: str) -> list:
     out = []
-    for label, size in (("64K", 64 << 10), ("1M", 1 << 20)):
+    for label, size in (("64K", 64 << 10), ("1M", MIB)):
         rate = (8 << 30) // size if provider == "shm" else (2 << 30) // size
         for operation, test in (("write", ("ucp_put_bw",)), ("read", ("ucp_get", "-O", "16"))):
             peer = ucx(f"UCX {test[0][4:]}, {provider}, one buffer", provider, test, size, rate)
@@ -98,7 +98,7 @@ def caches() -> list:
             peers = tuple(Peer(f"{title}, local socket", kind, functools.partial(
                 beside.run_cache, server_name=kind, operation=operation, size=size))
                           for title, kind in (("Redis", "redis"), ("memcached", "memcached")))
-            out.append(Comparison(f"{operation}-{label}", f"cache {operation} over shm, {label}{'' if size == 64 else 'i'}B",
+            out.append(Comparison(f"{operation}-{label}", f"cache {operation} over shm, {report.size_name(label)}",
                                   "p50_us", ("cache", "--provider", "shm", "--op", operation, "--size", str(size)), peers))
     return out
 
@@ -108,13 +108,14 @@ def matrix() -> list:
     provider, size, number of calls in flight of each client, and number of clients."""
     out = []
     for provider, wire in (("shm", "ipc"), ("tcp", "tcp")):
-        for label, size in (("64", 64), ("1K", 1 << 10), ("16K", 16 << 10), ("256K", 256 << 10), ("1M", MIB), ("16M", 16 * MIB)):
+        for label in ("64", "1K", "16K", "256K", "1M", "16M"):
+            size = report.SIZES[label]
             for inflight, clients in ((1, 1), (16, 1), (64, 1), (1, 4), (16, 4), (64, 4)):
                 if size * inflight * clients > MOST_UNDER_WAY:
                     continue
                 out.append(Comparison(
                     f"grpc-{label}-{inflight}x{clients}-{provider}",
-                    f"call over {provider}, {label}{'' if size == 64 else 'i'}B, {inflight} in flight of {clients} "
+                    f"call over {provider}, {report.size_name(label)}, {inflight} in flight of {clients} "
                     f"client{'' if clients == 1 else 's'}",
                     "p50_us" if inflight * clients == 1 else "ops_per_s",
                     ("rpc", "--provider", provider, "--size", str(size), "--inflight", str(inflight), "--clients", str(clients)),
