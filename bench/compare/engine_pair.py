@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
-import select
 import signal
-import socket
 
 import programs
 import rounds
@@ -113,8 +112,8 @@ class Side(programs.Program):
 
     def __init__(self, role: str, engine: Engine, places: Places, timeout: float, **more):
         python, environment = places.of(engine)
-        self._timeout, self._answers = timeout, b""
-        self._channel, other = socket.socketpair()
+        self._timeout = timeout
+        self._channel, other = multiprocessing.Pipe()
         with other:
             options = json.dumps({**engine.options, **more})
             try:
@@ -142,37 +141,25 @@ class Side(programs.Program):
 
     def post(self, do: str, **arguments) -> None:
         try:
-            self._channel.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            self._channel.send_bytes(json.dumps({"do": do, **arguments}).encode())
         except OSError:
-            self._say_gone()
+            raise self._gone() from None
 
     def answer(self, seconds: float) -> dict:
         """Returns the next answer. Raises Silent, Gone, or Failed with the engine's text."""
-        programs.wait_until(self._arrived, seconds)
-        line, found, rest = self._answers.partition(b"\n")
-        if not found:
-            raise Silent(f"the {self.role} gave no answer within {seconds:g} s")
-        self._answers = rest
-        out = json.loads(line)
+        try:
+            if not programs.wait_until(lambda: self._channel.poll(STEP), seconds):
+                raise Silent(f"the {self.role} gave no answer within {seconds:g} s")
+            out = json.loads(self._channel.recv_bytes())
+        except (EOFError, OSError):
+            raise self._gone() from None
         if "error" in out:
             raise programs.Failed(f"the {self.role}: {out['error']}")
         return out
 
-    def _arrived(self) -> bool:
-        if b"\n" in self._answers or not select.select([self._channel], [], [], STEP)[0]:
-            return b"\n" in self._answers
-        try:
-            part = self._channel.recv(1 << 16)
-        except ConnectionResetError:
-            part = b""
-        if not part:
-            self._say_gone()
-        self._answers += part
-        return b"\n" in self._answers
-
-    def _say_gone(self) -> None:
+    def _gone(self) -> Gone:
         programs.wait_until(self.ended, programs.ENDING)
-        raise Gone(f"the {self.role} ended with {self.how_it_ended()}{self.last_words()}")
+        return Gone(f"the {self.role} ended with {self.how_it_ended()}{self.last_words()}")
 
 
 @contextlib.contextmanager

@@ -1,18 +1,19 @@
 """One end of a pair of engines.py: `engine_side.py ROLE OPTIONS FD`, in the engine's own Python.
 
-Takes commands on the socket FD, one JSON object a line, and answers each with one; ends with the
-socket. An answer with "error" says why a command was not carried out. The role is "target" or
+Takes commands on the pipe FD (multiprocessing.Pipe), JSON objects, and answers each with one; ends
+with the pipe. An answer with "error" says why a command was not carried out. The role is "target" or
 "initiator".
 """
 
+import contextlib
 import gc
 import json
 import resource
 import signal
-import socket
 import statistics
 import sys
 import time
+from multiprocessing.connection import Connection
 
 import numpy
 
@@ -133,30 +134,26 @@ class Side:
 
 
 def serve(side, channel):
-    lines = channel.makefile("rw")
-    for line in lines:
-        command = json.loads(line)
+    while True:
+        command = json.loads(channel.recv_bytes())
         try:
             answer = getattr(side, command["do"])(command)
         # engines raise types of their own; the other process gets the text
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        lines.write(json.dumps(answer) + "\n")
-        lines.flush()
+        channel.send_bytes(json.dumps(answer).encode())
 
 
 def main(role, options, number):
-    channel = socket.socket(fileno=int(number))
+    channel = Connection(int(number))
     try:
         side = Side(role, json.loads(options))
     except Exception as error:  # engines raise types of their own, or a package is missing
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         engine_kinds.leave(1)
-    channel.sendall(b'{"ready": true}\n')
-    try:
+    channel.send_bytes(b'{"ready": true}')
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
         serve(side, channel)
-    except OSError:  # the parent has ended
-        pass
     engine_kinds.leave()
 
 

@@ -19,7 +19,8 @@ import engine_bars  # noqa: E402
 import engine_pair  # noqa: E402
 
 SIDE = """#!{python} -IS
-import json, os, pathlib, signal, socket, sys, time
+import json, os, pathlib, signal, sys, time
+from multiprocessing.connection import Connection
 role, options, number = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 name = options.get("backend") or options["kind"]
 fault = json.loads(os.environ["FAULTS"]).get(name, "")
@@ -27,18 +28,22 @@ with open({runs!r}, "a") as runs:
     print(role, name, os.getpid(), file=runs, flush=True)
 if fault == "no start":
     sys.exit("ImportError: no module " + name)
-channel = socket.socket(fileno=number)
-lines = channel.makefile("rw")
+channel = Connection(number)
 
 def tell(answer):
-    lines.write(json.dumps(answer) + "\\n")
-    lines.flush()
+    channel.send_bytes(json.dumps(answer).encode())
+
+def commands():
+    while True:
+        try:
+            yield json.loads(channel.recv_bytes())
+        except EOFError:
+            return
 
 p50 = {{"UCX": 10.0, "SLIME": 5.0, "slime": 4.0}}.get(name, 40.0)
 seed = 7
 tell({{"ready": True}})
-for line in lines:
-    command = json.loads(line)
+for command in commands():
     do = command["do"]
     if do == "address":
         tell({{"pid": os.getpid()}})
