@@ -23,53 +23,19 @@ void add_commands(command_line::Command& program);
 // Returns a report as text for people: a name and a value in each row.
 std::string format_report(const std::string& report);
 
-// ---------------------------------------------------- rpc, bulk, blocks, notify
+// ------------------------------------ rpc, bulk, blocks, notify, connect, cache
 
 // Measures between one server and options.clients clients, with the limit in turns.
 Result<std::string> measure(const Options& options);
 
-// The server: serves echo calls and a region. Writes "READY <address>", then answers the commands
-// "CPU", "RAW <limit>" and "ACCEPT" until its stdin ends. Returns the exit status.
+// The server: serves echo calls, a region, or a cache. Writes "READY <address>", then answers the
+// commands "CPU" and "RAW <limit>" until its stdin ends. Returns the exit status.
 int run_server(const Options& options);
 
 // A client of the server at `address`, "host:port#index". Writes "READY <provider>" once it is
 // warm. "GO" measures, and writes "RESULT <json>"; "LIMIT <limit>" measures the limit, and writes
 // "LIMIT <json>". Returns the exit status.
 int run_client(const Options& options, const std::string& address);
-
-// ---------------------------------------------------------------------- connect
-
-struct ConnectOptions {
-  std::string provider = "auto";
-  std::string mode = "thread";
-  std::uint32_t count = 100;  // connections of one round
-  std::uint64_t size = 64;    // bytes of the first call, and of its reply
-  std::uint32_t rounds = 1;
-};
-
-// Measures from an agent without connections to the reply of its first call. Each connection has an
-// agent of its own, whose start and end do not count.
-Result<std::string> measure_connect(const ConnectOptions& options);
-
-// ------------------------------------------------------------------------ cache
-
-struct CacheOptions {
-  std::string provider = "auto";
-  std::string mode = "thread";
-  std::string operation = "get";         // "get", "put"
-  std::uint64_t size = 64 << 10;         // bytes of an object
-  std::uint32_t batch = 1;               // objects of one get_many() or put_many(); 1: get() or put()
-  std::uint64_t working_set = 16 << 20;  // bytes of all objects
-  double seconds = 2;
-  std::uint32_t rounds = 1;
-};
-
-// Measures objects in and out of a cache server in another process, from and to registered memory.
-Result<std::string> measure_cache(const CacheOptions& options);
-
-// The cache server. Writes "READY <address>", then answers "RAW <limit>" until its stdin ends.
-// Returns the exit status.
-int run_cache_server(const CacheOptions& options);
 
 // ------------------------------------------------------------------------- idle
 

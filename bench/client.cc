@@ -1,7 +1,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "agent/peer_agent.h"
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/load.h"
@@ -18,25 +17,26 @@ using nlohmann::json;
 Status serve_driver(Load& load, const Options& options, const std::string& provider) {
   SLIME_TRY(load.warm_up(to_nanos(options.warmup_seconds)));
   answer(str("READY ", provider));
-  LimitClient limits(options);
+  LimitClient limits(limit_options(options));
   while (const auto command = read_command()) {
     if (*command == "GO") {
       Outcome out;
       SLIME_TRY(load.run(to_nanos(options.seconds), out));
       const auto verified = load.verify();
       if (!verified) return verified.error();
-      answer(str("RESULT ", json{{"operations", out.operations},
-                                 {"seconds", out.seconds},
-                                 {"cpu", out.cpu},
-                                 {"verified", out.verified && *verified},
-                                 {"work_requests", out.device.work_requests},
-                                 {"doorbells", out.device.doorbells},
-                                 {"completions", out.device.completions},
-                                 {"faults", out.faults},
-                                 {"blocks", out.blocks},
-                                 {"distinct", out.distinct},
-                                 {"latency", out.latency.encode()}}
-                                .dump()));
+      const json sums = {{"operations", out.operations},
+                         {"cpu", out.cpu},
+                         {"work_requests", out.device.work_requests},
+                         {"doorbells", out.device.doorbells},
+                         {"completions", out.device.completions},
+                         {"faults", out.faults},
+                         {"blocks", out.blocks},
+                         {"distinct", out.distinct}};
+      const json result = {{"sums", sums},
+                           {"seconds", out.seconds},
+                           {"latency", out.latency.buckets()},
+                           {"verified", out.verified && *verified}};
+      answer(str("RESULT ", result.dump()));
     } else if (command->rfind("LIMIT ", 0) == 0) {
       const auto value = limits.measure(command->substr(6));
       if (!value) return value.error();
@@ -46,22 +46,11 @@ Status serve_driver(Load& load, const Options& options, const std::string& provi
   return {};
 }
 
-// The client's index is the last part of its name, "bench-client-3".
-Status through_agent(const Options& options, const std::string& address, std::uint32_t index) {
-  auto agent = PeerAgent::start(agent_options(options, str("bench-client-", index)));
-  if (!agent) return std::move(agent).error();
-  Peer peer = (*agent)->peer(address);
-  if (auto connected = peer.connect().wait(); !connected) return std::move(connected).error();
-  const std::string provider = peer.info().provider;
-  auto load = make_peer_load(**agent, std::move(peer), options, index);
-  if (!load) return std::move(load).error();
-  return serve_driver(**load, options, provider);
-}
-
-Status through_channel(const Options& options, const std::string& address, std::uint32_t index) {
-  auto load = make_channel_load(options, address, index);
-  if (!load) return std::move(load).error();
-  return serve_driver(**load, options, options.provider);
+Result<LoadClient> make_client(const Options& options, const std::string& address, std::uint32_t index) {
+  if (options.bench == "notify") return make_notify_load(options, address);
+  if (options.bench == "connect") return make_connect_load(options, address);
+  if (options.bench == "cache") return make_cache_load(options, address);
+  return make_face_load(options, address, index);
 }
 
 }  // namespace
@@ -69,15 +58,11 @@ Status through_channel(const Options& options, const std::string& address, std::
 int run_client(const Options& options, const std::string& target) {
   // "host:port#index"
   const auto at = target.rfind('#');
-  const std::string address = target.substr(0, at);
   const auto index = at == std::string::npos
                          ? 0
                          : static_cast<std::uint32_t>(std::strtoul(target.c_str() + at + 1, nullptr, 10));
-  const Status status = options.face == "channel" ? through_channel(options, address, index)
-                                                  : through_agent(options, address, index);
-  if (status.ok()) return 0;
-  answer(str("ERROR ", status.to_string()));
-  return 1;
+  auto client = make_client(options, target.substr(0, at), index);
+  return exit_status_of(client ? serve_driver(*client->load, options, client->provider) : client.error());
 }
 
 }  // namespace slime::bench

@@ -9,6 +9,7 @@ namespace slime::bench {
 namespace {
 
 using command_line::Command;
+using nlohmann::json;
 
 constexpr std::uint32_t kColdCount = 16;  // blocks of one operation; one operation is under way
 
@@ -16,7 +17,9 @@ constexpr std::pair<const char*, const char*> kKinds[] = {
     {"rpc", "Echo calls"},
     {"bulk", "One-sided reads or writes of blocks"},
     {"blocks", "Batches of many small blocks, each batch one operation"},
-    {"notify", "Writes with an immediate, there and back: half a round trip"}};
+    {"notify", "Writes with an immediate, there and back: half a round trip"},
+    {"cache", "Objects in or out of a cache server in another process"},
+    {"connect", "From a new agent to the reply of its first call"}};
 
 void add_provider(Command& command, std::string& provider) {
   command.option("--provider", provider, "which fabric: one that both ends get, or auto")
@@ -37,9 +40,13 @@ void add_rounds(Command& command, std::uint32_t& rounds) {
       .show_default();
 }
 
+void add_seconds(Command& command, double& seconds, const char* help = "how long to measure") {
+  command.option("--seconds", seconds, help).in_range(0.001, 3600.0).show_default();
+}
+
 void add_block_options(Command& command, Options& options) {
   command.option("--op", options.operation, "write or read").one_of({"write", "read"}).show_default();
-  command.option("--count", options.count, "blocks of one operation").show_default();
+  command.option("--count", options.count, "blocks of one operation").in_range(1, 65536).show_default();
   if (options.bench == "blocks") {
     command.flag("--adjacent", options.adjacent, "one behind the other, not with gaps");
     return;
@@ -55,11 +62,30 @@ void add_block_options(Command& command, Options& options) {
       .show_default();
 }
 
+void add_cache_options(Command& command, Options& options) {
+  command.option("--size", options.size, "bytes of an object (64K, 1M, ...)").as_size().show_default();
+  command.option("--batch", options.count, "objects of one get_many or put_many")
+      .in_range(1, 1024)
+      .show_default();
+  command.option("--working-set", options.pool_bytes, "bytes of the objects, at most 4,096 of them")
+      .as_size()
+      .show_default();
+  command.option("--op", options.operation, "get or put").one_of({"get", "put"}).show_default();
+  add_seconds(command, options.seconds);
+}
+
+void add_connect_options(Command& command, Options& options) {
+  command.option("--count", options.count, "new agents, in each round").in_range(1, 100'000).show_default();
+  command.option("--size", options.size, "bytes of the call, and of its reply").as_size().show_default();
+}
+
 void add_options(Command& command, Options& options) {
   const bool blocks = options.moves_blocks();
   add_provider(command, options.provider);
+  if (options.bench != "blocks" && options.bench != "notify") add_mode(command, options.mode);
+  if (options.bench == "cache") return add_cache_options(command, options);
+  if (options.bench == "connect") return add_connect_options(command, options);
   if (options.bench == "rpc" || options.bench == "bulk") {
-    add_mode(command, options.mode);
     command.option("--face", options.face, "peer: agents; channel: below them, and callers drive the loop")
         .one_of({"peer", "channel"})
         .show_default();
@@ -70,32 +96,35 @@ void add_options(Command& command, Options& options) {
       .as_size()
       .show_default();
   if (options.bench != "notify") {
-    command.option("--inflight", options.inflight, "operations under way, of each client").show_default();
-    command.option("--clients", options.clients, "client processes").show_default();
+    command.option("--inflight", options.inflight, "operations under way, of each client")
+        .in_range(1, 4096)
+        .show_default();
+    command.option("--clients", options.clients, "client processes").in_range(1, 64).show_default();
   }
-  command.option("--seconds", options.seconds, "how long to measure").show_default();
-  command.option("--warmup", options.warmup_seconds, "seconds before it counts").show_default();
+  add_seconds(command, options.seconds);
+  command.option("--warmup", options.warmup_seconds, "seconds before it counts")
+      .in_range(0.0, 3600.0)
+      .show_default();
   if (blocks) add_block_options(command, options);
 }
 
 // Returns the defaults of a measurement.
 Options options_of(const std::string& bench) {
-  Options out;
-  out.bench = bench;
-  if (bench == "bulk") {
-    out.size = 1 << 20;
-    out.inflight = 16;
-  } else if (bench == "blocks") {
-    out.size = 1024;
-    out.count = 1538;
-  }
-  // "blocks" and "notify" measure an endpoint.
-  if (bench == "blocks" || bench == "notify") {
-    out.face = "channel";
-    out.mode = "caller";
-    out.provider = "tcp";  // an endpoint has one provider
-  }
-  return out;
+  if (bench == "bulk") return {.bench = bench, .size = 1 << 20, .inflight = 16};
+  // "blocks" and "notify" measure an endpoint, which has one provider.
+  if (bench == "blocks")
+    return {
+        .bench = bench, .face = "channel", .provider = "tcp", .mode = "caller", .size = 1024, .count = 1538};
+  if (bench == "notify") return {.bench = bench, .face = "channel", .provider = "tcp", .mode = "caller"};
+  if (bench == "cache")
+    return {.bench = bench,
+            .operation = "get",
+            .size = 64 << 10,
+            .pool_bytes = 16 << 20,
+            .seconds = 2,
+            .warmup_seconds = 0};
+  if (bench == "connect") return {.bench = bench, .count = 100, .warmup_seconds = 0};
+  return {.bench = bench};
 }
 
 // Sets defaults that depend on other options.
@@ -115,11 +144,11 @@ int exit_status(const Status& status) { return status.ok() ? 0 : report_failure(
 // Prints the report to stdout, and with `as_json` also a failure, for programs.
 int print_report(const Result<std::string>& report, bool as_json) {
   if (!report) {
-    if (as_json) std::printf("%s\n", nlohmann::json{{"error", report.error().to_string()}}.dump().c_str());
+    if (as_json) std::printf("%s\n", json{{"error", report.error().to_string()}}.dump().c_str());
     return report_failure(report.error());
   }
   std::printf("%s\n", as_json ? report->c_str() : format_report(*report).c_str());
-  return nlohmann::json::parse(*report).value("verified", true) ? 0 : 1;
+  return json::parse(*report).value("verified", true) ? 0 : 1;
 }
 
 template <class Settings, class Measure>
@@ -129,7 +158,7 @@ void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measu
   command.action([settings, as_json, measure] { return print_report(measure(*settings), *as_json); });
 }
 
-void add_transfers(Command& bench) {
+void add_measurements(Command& bench) {
   for (const auto& [name, text] : kKinds) {
     auto options = std::make_shared<Options>(options_of(name));
     Command command = bench.add_command(name, text);
@@ -142,43 +171,12 @@ void add_transfers(Command& bench) {
   }
 }
 
-void add_cache_options(Command& command, CacheOptions& options) {
-  add_provider(command, options.provider);
-  add_mode(command, options.mode);
-  command.option("--size", options.size, "bytes of an object (64K, 1M, ...)").as_size().show_default();
-  command.option("--batch", options.batch, "objects of one get_many or put_many").show_default();
-  command.option("--working-set", options.working_set, "bytes of the objects, at most 4,096 of them")
-      .as_size()
-      .show_default();
-}
-
-void add_cache(Command& bench) {
-  auto options = std::make_shared<CacheOptions>();
-  Command command = bench.add_command("cache", "Objects in or out of a cache server in another process");
-  add_cache_options(command, *options);
-  command.option("--op", options->operation, "get or put").one_of({"get", "put"}).show_default();
-  command.option("--seconds", options->seconds, "how long to measure").show_default();
-  add_rounds(command, options->rounds);
-  add_measurement(command, options, measure_cache);
-}
-
-void add_connect(Command& bench) {
-  auto options = std::make_shared<ConnectOptions>();
-  Command command = bench.add_command("connect", "From a new agent to the reply of its first call");
-  add_provider(command, options->provider);
-  add_mode(command, options->mode);
-  command.option("--count", options->count, "new agents, in each round").show_default();
-  command.option("--size", options->size, "bytes of the call, and of its reply").as_size().show_default();
-  add_rounds(command, options->rounds);
-  add_measurement(command, options, measure_connect);
-}
-
 void add_idle(Command& bench) {
   auto options = std::make_shared<IdleOptions>();
   Command command = bench.add_command("idle", "What a connected agent costs that does nothing");
-  command.option("--peers", options->peers, "connections").show_default();
-  command.option("--calls", options->calls, "to each peer, before").show_default();
-  command.option("--seconds", options->seconds, "how long it does nothing").show_default();
+  command.option("--peers", options->peers, "connections").in_range(1, 512).show_default();
+  command.option("--calls", options->calls, "to each peer, before").in_range(0, 1'000'000).show_default();
+  add_seconds(command, options->seconds, "how long it does nothing");
   command.option("--ctrl", options->ctrl_url, "with a registry: its URL (heartbeats count)");
   add_provider(command, options->provider);
   add_measurement(command, options, measure_idle);
@@ -243,10 +241,8 @@ void add_all(Command& bench) {
   Command command = bench.add_command("all", "The whole table, into a file");
   command.option("--json", options->file, "where it goes; written again after each line").required();
   command.flag("--quick", options->quick, "one short round of each, with small pools: to try it out");
-  command.option("--rounds", options->rounds, "measurement and limit in turns; medians count")
-      .in_range(1, 1000)
-      .show_default();
-  command.option("--seconds", options->seconds, "of each round").show_default();
+  add_rounds(command, options->rounds);
+  add_seconds(command, options->seconds, "of each round");
   command.option("--provider", options->providers, "one or more (tcp and shm)")
       .one_of(PeerAgent::provider_names());
   command.option("--only", options->only, "lines whose names contain one of these");
@@ -256,25 +252,23 @@ void add_all(Command& bench) {
 
 // Adds the hidden commands of a measurement's processes, which the driver starts.
 void add_roles(Command& program) {
-  for (const char* role_name : {"bench-server", "bench-client"}) {
-    const bool client = std::string_view(role_name) == "bench-client";
-    auto address = std::make_shared<std::string>();
-    Command role = program.add_command(role_name, "").hide();
-    role.require_command();
-    if (client) role.option("address", *address).required();
-    for (const auto& kind : kKinds) {
-      auto options = std::make_shared<Options>(options_of(kind.first));
-      Command command = role.add_command(kind.first, "");
-      add_options(command, *options);
-      command.action([options, address, client] {
-        return client ? run_client(*options, *address) : run_server(*options);
-      });
-    }
-  }
-  auto cache_options = std::make_shared<CacheOptions>();
-  Command cache_server = program.add_command("bench-cache-server", "").hide();
-  add_cache_options(cache_server, *cache_options);
-  cache_server.action([cache_options] { return run_cache_server(*cache_options); });
+  auto text = std::make_shared<std::string>();  // of Options
+  Command server = program.add_command("bench-server", "").hide();
+  server.option("options", *text).required();
+  server.action([text]() -> Result<int> {
+    const auto options = Options::parse(*text);
+    if (!options) return options.error();
+    return run_server(*options);
+  });
+  auto address = std::make_shared<std::string>();
+  Command client = program.add_command("bench-client", "").hide();
+  client.option("options", *text).required();
+  client.option("address", *address).required();
+  client.action([text, address]() -> Result<int> {
+    const auto options = Options::parse(*text);
+    if (!options) return options.error();
+    return run_client(*options, *address);
+  });
   auto url = std::make_shared<std::string>();
   auto scope = std::make_shared<std::string>();
   Command hostile = program.add_command("bench-hostile", "").hide();
@@ -294,9 +288,7 @@ void add_commands(Command& program) {
   Command bench = program.add_command(
       "bench", "Measure calls, transfers and more between processes on this machine, beside its limits");
   bench.require_command();
-  add_transfers(bench);
-  add_cache(bench);
-  add_connect(bench);
+  add_measurements(bench);
   add_idle(bench);
   add_ctrl(bench);
   add_all(bench);

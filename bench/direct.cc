@@ -1,5 +1,6 @@
 #include "bench/direct.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/str.h"
@@ -19,7 +20,6 @@ class Direct::Notification final : public transport::Operation {
   void complete(Status) noexcept override {}  // a broken connection ends the measurement
   transport::CopyBlock copy;
   std::uint32_t imm = 0;
-  bool waits = false;
 };
 
 Direct::Direct(const Options& options, std::string name) : options_(options) {
@@ -48,18 +48,10 @@ Status Direct::open(std::uint64_t region_bytes) {
   auto port = device_->open_port(*loop_);
   if (!port) return std::move(port).error();
   port_ = std::move(*port);
-  auto region = make_region(region_bytes);
+  auto region = make_region(*device_, options_, region_bytes, transport::Rights::kReadWrite, foreign_);
   if (!region) return std::move(region).error();
   region_ = std::move(*region);
   return {};
-}
-
-Result<transport::DeviceRegion> Direct::make_region(std::uint64_t bytes) {
-  if (options_.memory != "foreign") return device_->allocate(bytes, transport::Rights::kReadWrite);
-  auto pages = Pages::create(bytes);
-  if (!pages) return std::move(pages).error();
-  foreign_ = std::move(*pages);
-  return device_->register_memory(foreign_.data(), bytes, transport::Rights::kReadWrite);
 }
 
 Direct::~Direct() {
@@ -133,28 +125,22 @@ void Direct::answer(std::uint32_t imm) {
 }
 
 Status Direct::notify(const transport::CopyBlock& copy, std::uint32_t imm) {
-  Notification* idle = nullptr;
-  for (auto& notification : notifications_) {
-    if (!notification->posted() && !notification->waits) idle = notification.get();
-  }
-  if (idle == nullptr) idle = notifications_.emplace_back(std::make_unique<Notification>()).get();
-  idle->copy = copy;
-  idle->imm = imm;
-  idle->waits = true;
-  waiting_.push_back(idle);
+  const auto idle = std::find_if(notifications_.begin(), notifications_.end(),
+                                 [](const auto& notification) { return !notification->posted(); });
+  waiting_ = idle != notifications_.end()
+                 ? idle->get()
+                 : notifications_.emplace_back(std::make_unique<Notification>()).get();
+  waiting_->copy = copy;
+  waiting_->imm = imm;
   return post_waiting();
 }
 
 Status Direct::post_waiting() {
-  while (!waiting_.empty()) {
-    Notification& next = *waiting_.front();
-    Status posted = channel().endpoint().write_with_imm({&next.copy, 1}, next.imm, next);
-    if (posted.code() == Code::kResourceExhausted) return {};  // on_channel_writable() tries again
-    if (!posted.ok()) return posted;
-    next.waits = false;
-    waiting_.pop_front();
-  }
-  return {};
+  if (waiting_ == nullptr) return {};
+  Status posted = channel().endpoint().write_with_imm({&waiting_->copy, 1}, waiting_->imm, *waiting_);
+  if (posted.code() == Code::kResourceExhausted) return {};  // on_channel_writable() tries again
+  waiting_ = nullptr;
+  return posted;
 }
 
 void Direct::on_channel_writable() noexcept {

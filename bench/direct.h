@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,12 +31,12 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   Status connect(const std::string& address);
 
   [[nodiscard]] transport::Loop& loop() { return *loop_; }
-  [[nodiscard]] transport::Device& device() { return *device_; }
   [[nodiscard]] transport::DeviceRegion& region() { return region_; }
   // The channel to the one peer, after connect().
   [[nodiscard]] rpc::Channel& channel() { return *channels_.front(); }
   Result<transport::RemoteRegion> peer_region();
-  // Writes with an immediate, as soon as the peer has given a credit.
+  // Writes with an immediate, as soon as the peer has given a credit. Call it again only after the
+  // peer has answered.
   Status notify(const transport::CopyBlock& copy, std::uint32_t imm);
   // Calls `handler` on the loop for each notification.
   void on_imm(std::function<void(std::uint32_t)> handler) { imm_handler_ = std::move(handler); }
@@ -49,7 +48,6 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   class Notification;
   Direct(const Options& options, std::string name);
   Status open(std::uint64_t region_bytes);
-  Result<transport::DeviceRegion> make_region(std::uint64_t bytes);
   void adopt(transport::Connected connected);
   void answer(std::uint32_t imm);
   Status post_waiting();
@@ -80,7 +78,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
   transport::RemoteRegion answer_to_;
   std::uint64_t answer_bytes_ = 0;
   std::vector<std::unique_ptr<Notification>> notifications_;
-  std::deque<Notification*> waiting_;
+  Notification* waiting_ = nullptr;  // for a credit
 };
 
 }  // namespace slime::bench

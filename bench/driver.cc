@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
@@ -16,45 +17,28 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Nanos kLimitAnswer = std::chrono::minutes(10);
+constexpr Nanos kLongAnswer = std::chrono::minutes(10);  // of a limit; of connecting
 
 // The sums over the clients of one run.
 struct Totals {
   Histogram latency;
+  std::map<std::string, double> sums;  // of the results, by their names
   double ops_per_s = 0;
   double least_ops_per_s = 0;  // of the slowest client
-  double cpu = 0;
-  double operations = 0;
-  double work_requests = 0;
-  double doorbells = 0;
-  double completions = 0;
-  double faults = 0;
+  double server_cpu = 0;
   double server_faults = 0;
-  double blocks = 0;
-  double distinct = 0;
   bool verified = true;
 };
 
 Status add_result(const std::string& text, Totals& totals) {
   const json result = json::parse(text, nullptr, false);
   if (result.is_discarded()) return {Code::kInternal, "a client's result does not parse"};
-  Histogram latency;
-  if (!latency.decode(result.at("latency").get<std::string>()))
-    return {Code::kInternal, "a client's histogram does not parse"};
-  totals.latency.merge(latency);
-  const auto operations = result.at("operations").get<double>();
-  const double ops_per_s = operations / result.at("seconds").get<double>();
-  totals.least_ops_per_s = totals.operations == 0 ? ops_per_s : std::min(totals.least_ops_per_s, ops_per_s);
+  totals.latency.add_buckets(result.at("latency").get<Histogram::Buckets>());
+  const json& sums = result.at("sums");
+  const double ops_per_s = sums.at("operations").get<double>() / result.at("seconds").get<double>();
+  totals.least_ops_per_s = totals.sums.empty() ? ops_per_s : std::min(totals.least_ops_per_s, ops_per_s);
   totals.ops_per_s += ops_per_s;
-  totals.operations += operations;
-  const auto add = [&result](const char* key, double& to) { to += result.at(key).get<double>(); };
-  add("cpu", totals.cpu);
-  add("work_requests", totals.work_requests);
-  add("doorbells", totals.doorbells);
-  add("completions", totals.completions);
-  add("faults", totals.faults);
-  add("blocks", totals.blocks);
-  add("distinct", totals.distinct);
+  for (const auto& [name, value] : sums.items()) totals.sums[name] += value.get<double>();
   totals.verified = totals.verified && result.at("verified").get<bool>();
   return {};
 }
@@ -85,7 +69,7 @@ class Measurement {
   Status add_limit();
   void add_figures(const Totals& totals);
   [[nodiscard]] double bytes_of_operation() const {
-    return static_cast<double>(options_.size) * options_.count * (options_.moves_blocks() ? 1 : 2);
+    return static_cast<double>(options_.size) * options_.count * (options_.is_calls() ? 2 : 1);
   }
 
   const Options options_;
@@ -100,18 +84,14 @@ class Measurement {
 };
 
 Status Measurement::start() {
-  std::vector<std::string> arguments = options_.to_arguments();
-  arguments.insert(arguments.begin(), "bench-server");
-  auto server = Child::start(arguments);
+  const std::string options = options_.to_text();
+  auto server = Child::start({"bench-server", options});
   if (!server) return std::move(server).error();
   server_.push_back(std::move(*server));
   auto address = server_[0].expect("READY", kAnswer);
   if (!address) return std::move(address).error();
-  arguments[0] = "bench-client";
-  arguments.insert(arguments.begin() + 1, "");
   for (std::uint32_t i = 0; i < options_.clients; ++i) {
-    arguments[1] = str(*address, "#", i);
-    auto client = Child::start(arguments);
+    auto client = Child::start({"bench-client", options, str(*address, "#", i)});
     if (!client) return std::move(client).error();
     clients_.push_back(std::move(*client));
   }
@@ -120,13 +100,13 @@ Status Measurement::start() {
     if (!provider) return std::move(provider).error();
     provider_ = std::move(*provider);
   }
-  limit_ = choose_limit(options_, provider_);
+  limit_ = choose_limit(limit_options(options_), provider_);
   return {};
 }
 
 // Runs the first `count` clients at the same time.
 Result<Totals> Measurement::run_clients(std::size_t count) {
-  const Nanos longest = to_nanos(options_.seconds) + kAnswer;
+  const Nanos longest = options_.bench == "connect" ? kLongAnswer : to_nanos(options_.seconds) + kAnswer;
   auto before = server_usage(server_[0]);
   if (!before) return std::move(before).error();
   for (std::size_t i = 0; i < count; ++i) SLIME_TRY(clients_[i].write_line("GO"));
@@ -138,45 +118,45 @@ Result<Totals> Measurement::run_clients(std::size_t count) {
   }
   auto after = server_usage(server_[0]);
   if (!after) return std::move(after).error();
-  totals.cpu += after->cpu_seconds - before->cpu_seconds;
+  totals.server_cpu = after->cpu_seconds - before->cpu_seconds;
   totals.server_faults = after->faults - before->faults;
   return totals;
 }
 
 void Measurement::add_figures(const Totals& totals) {
   const double bytes = bytes_of_operation();
-  const double gib = totals.operations * bytes / static_cast<double>(1 << 30);
-  const auto each = [&totals](double of_all) { return of_all / totals.operations; };
+  const double operations = totals.sums.at("operations");
+  const double gib = operations * bytes / static_cast<double>(1 << 30);
+  const auto each = [&](const char* name) { return totals.sums.at(name) / operations; };
   const double nanos_per_us = options_.bench == "notify" ? 2000 : 1000;  // half of a round trip
   figures_.add("p50_us", totals.latency.quantile(0.5) / nanos_per_us);
   figures_.add("p99_us", totals.latency.quantile(0.99) / nanos_per_us);
   figures_.add("p999_us", totals.latency.quantile(0.999) / nanos_per_us);
-  figures_.add("ops_per_s", totals.ops_per_s);
+  figures_.add("ops_per_s", totals.ops_per_s * (options_.bench == "cache" ? options_.count : 1));
+  if (options_.bench == "connect") return;
   figures_.add("gb_per_s", totals.ops_per_s * bytes / 1e9);
-  figures_.add("cpu_s_per_gib", totals.cpu / gib);
-  if (options_.moves_blocks()) {
-    figures_.add("faults_per_operation", each(totals.faults));
-    figures_.add("server_faults_per_operation", each(totals.server_faults));
+  figures_.add("cpu_s_per_gib", (totals.sums.at("cpu") + totals.server_cpu) / gib);
+  if (!options_.is_calls()) {
+    figures_.add("faults_per_operation", each("faults"));
+    figures_.add("server_faults_per_operation", totals.server_faults / operations);
   }
   if (options_.cold) {
-    figures_.add("blocks_moved", totals.blocks);
-    figures_.add("distinct_blocks", totals.distinct);
+    figures_.add("blocks_moved", totals.sums.at("blocks"));
+    figures_.add("distinct_blocks", totals.sums.at("distinct"));
   }
   if (options_.clients > 1) {
     figures_.add("least_share", totals.least_ops_per_s * options_.clients / totals.ops_per_s);
   }
-  if (totals.work_requests > 0) {
-    figures_.add("work_requests", each(totals.work_requests));
-    figures_.add("doorbells", each(totals.doorbells));
-    figures_.add("completions", each(totals.completions));
-    figures_.add("work_requests_per_s", each(totals.work_requests) * totals.ops_per_s);
+  if (totals.sums.at("work_requests") > 0) {
+    for (const char* name : {"work_requests", "doorbells", "completions"}) figures_.add(name, each(name));
+    figures_.add("work_requests_per_s", each("work_requests") * totals.ops_per_s);
   }
 }
 
 Status Measurement::add_limit() {
-  const auto values =
-      measure_limit(limit_, options_, server_[0], [this](const std::string& command) -> Result<double> {
-        auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLimitAnswer);
+  const auto values = measure_limit(
+      limit_, limit_options(options_), server_[0], [this](const std::string& command) -> Result<double> {
+        auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLongAnswer);
         if (!text) return std::move(text).error();
         return json::parse(*text).get<double>();
       });
@@ -213,6 +193,15 @@ Result<json> Measurement::run() {
     out["cold"] = options_.cold;
   }
   if (options_.cold) out["pool_bytes"] = options_.pool_bytes;
+  if (options_.bench == "connect") {
+    out["count"] = options_.count;
+    out.erase("seconds");
+  }
+  if (options_.bench == "cache") {
+    out["operation"] = options_.operation;
+    out["batch"] = options_.count;
+    out["objects"] = object_count(options_);
+  }
   if (!alone_.empty()) {
     const double alone = median(alone_);
     out["one_client"] = {{"ops_per_s", alone}, {"ratio", out["ops_per_s"].get<double>() / alone}};

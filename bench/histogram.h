@@ -3,8 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <string>
-#include <string_view>
+#include <map>
 
 namespace slime::bench {
 
@@ -15,10 +14,6 @@ class Histogram {
   void add(std::uint64_t nanos) {
     ++buckets_[bucket(nanos)];
     ++count_;
-  }
-  void merge(const Histogram& other) {
-    for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
-    count_ += other.count_;
   }
   [[nodiscard]] std::uint64_t count() const { return count_; }
   // Returns the middle of the bucket with the q-quantile (0 to 1), in nanoseconds; 0 if empty.
@@ -32,9 +27,23 @@ class Histogram {
     }
     return 0;
   }
-  // Encodes as "index:count index:count ...". decode() adds such a text; false for any other text.
-  [[nodiscard]] std::string encode() const;
-  bool decode(std::string_view text);
+  // The filled buckets, to send to another process: counts by index. add_buckets() adds them, and
+  // ignores an index that no histogram has.
+  using Buckets = std::map<std::size_t, std::uint64_t>;
+  [[nodiscard]] Buckets buckets() const {
+    Buckets out;
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      if (buckets_[i] != 0) out[i] = buckets_[i];
+    }
+    return out;
+  }
+  void add_buckets(const Buckets& buckets) {
+    for (const auto& [index, count] : buckets) {
+      if (index >= buckets_.size()) continue;
+      buckets_[index] += count;
+      count_ += count;
+    }
+  }
 
  private:
   static constexpr std::uint32_t kSubBits = 6;

@@ -45,6 +45,24 @@ Status call_all(PeerAgent& agent, const std::vector<std::string>& addresses, std
   return {};
 }
 
+Status serve_peers(std::uint32_t count, const std::string& provider) {
+  std::vector<std::unique_ptr<PeerAgent>> agents;
+  std::string addresses = "READY";
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto agent = PeerAgent::start({.name = str("idle-peer-", i), .provider = provider});
+    if (!agent) return std::move(agent).error();
+    rpc::Service service("bench");
+    SLIME_TRY(service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline}));
+    SLIME_TRY((*agent)->serve(service));
+    addresses.append(" ").append((*agent)->address());
+    agents.push_back(std::move(*agent));
+  }
+  answer(addresses);
+  while (read_command()) {
+  }
+  return {};
+}
+
 // Waits for `span`, or until Ctrl-C.
 Status pass(Child& peers, Nanos span) {
   const auto line = peers.read_line(span);
@@ -55,35 +73,10 @@ Status pass(Child& peers, Nanos span) {
 }  // namespace
 
 int run_peers(std::uint32_t count, const std::string& provider) {
-  std::vector<std::unique_ptr<PeerAgent>> agents;
-  std::string addresses = "READY";
-  for (std::uint32_t i = 0; i < count; ++i) {
-    auto agent = PeerAgent::start({.name = str("idle-peer-", i), .provider = provider});
-    if (!agent) {
-      answer(str("ERROR ", agent.error().to_string()));
-      return 1;
-    }
-    rpc::Service service("bench");
-    const Status added =
-        service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline});
-    if (const Status served = added.ok() ? (*agent)->serve(service) : added; !served.ok()) {
-      answer(str("ERROR ", served.to_string()));
-      return 1;
-    }
-    addresses.append(" ").append((*agent)->address());
-    agents.push_back(std::move(*agent));
-  }
-  answer(addresses);
-  while (read_command()) {
-  }
-  return 0;
+  return exit_status_of(serve_peers(count, provider));
 }
 
 Result<std::string> measure_idle(const IdleOptions& options) {
-  if (options.peers == 0 || options.peers > 512) return Status(Code::kInvalidArgument, "--peers: 1 to 512");
-  if (!(options.seconds > 0) || options.seconds > 3600)
-    return Status(Code::kInvalidArgument, "--seconds: more than 0");
-  if (options.calls > 1'000'000) return Status(Code::kInvalidArgument, "--calls: at most 1,000,000");
   install_interrupt_flag();
   const nlohmann::json machine = machine_facts();
   auto child = Child::start({"bench-peers", str(options.peers), "--provider", options.provider});

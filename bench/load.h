@@ -3,16 +3,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "agent/peer_agent.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "bench/histogram.h"
 #include "bench/options.h"
-#include "bench/pages.h"
-#include "bench/process.h"
+#include "bench/raw_copy.h"
+#include "cache/server.h"
 #include "transport/endpoint.h"
 
 namespace slime::bench {
@@ -29,12 +29,14 @@ struct Outcome {
   transport::EndpointCounters device;  // requests to a device; zeros without a device
 };
 
-// The operations of a client, again and again. Thread: one.
+// Operations, again and again, each in a slot of its own while it is under way. Thread: one.
 class Load {
  public:
+  // With `checks`, check() takes time, which does not count.
+  Load(std::uint32_t slots, bool checks) : slots_(slots), checks_(checks) {}
   virtual ~Load() = default;
-  // Runs until `span` is over, or Ctrl-C.
-  virtual Status run(Nanos span, Outcome& out) = 0;
+  // Keeps an operation in each slot under way until `span` is over, or Ctrl-C. Adds them to `out`.
+  virtual Status run(Nanos span, Outcome& out);
   // Touches all memory that run() uses: the first use of memory costs more.
   virtual Status warm_up(Nanos span) {
     Outcome unused;
@@ -42,59 +44,65 @@ class Load {
   }
   // Returns whether the bytes are right after run().
   virtual Result<bool> verify() { return true; }
+
+ protected:
+  [[nodiscard]] std::uint32_t slots() const { return slots_; }
+
+ private:
+  virtual Status start(std::uint32_t slot) = 0;
+  virtual Status finish(std::uint32_t slot) = 0;
+  // Returns whether the result of the operation that ended last in this slot is right.
+  virtual bool check(std::uint32_t) { return true; }
+  [[nodiscard]] virtual transport::EndpointCounters counters() const { return {}; }
+
+  const std::uint32_t slots_;
+  const bool checks_;
 };
 
-// Keeps `count` operations under way until `span` is over, or Ctrl-C, and adds them to `out`.
-// start(i) begins operation i, finish(i) waits for it, check(i) returns whether its result is
-// right. With `checks`, the time of check() does not count.
-template <class Start, class Finish, class Check>
-Status keep_under_way(std::uint32_t count, Nanos span, Outcome& out, bool checks, Start start, Finish finish,
-                      Check check) {
-  std::vector<TimePoint> started(count);
-  const double cpu_before = cpu_seconds();
-  const std::uint64_t faults_before = page_faults();
-  const TimePoint begin = steady_clock().now();
-  for (std::uint32_t i = 0; i < count; ++i) {
-    started[i] = begin;
-    SLIME_TRY(start(i));
-  }
-  TimePoint now = begin;
-  std::uint32_t live = count;
-  for (std::uint32_t i = 0; live > 0; i = i + 1 == count ? 0 : i + 1) {
-    if (started[i] == TimePoint{}) continue;
-    SLIME_TRY(finish(i));
-    now = steady_clock().now();
-    out.latency.add(static_cast<std::uint64_t>((now - started[i]).count()));
-    ++out.operations;
-    out.verified = check(i) && out.verified;
-    if (now - begin < span && !interrupted()) {
-      started[i] = checks ? steady_clock().now() : now;
-      SLIME_TRY(start(i));
-    } else {
-      started[i] = {};
-      --live;
-    }
-  }
-  out.seconds = std::chrono::duration<double>(now - begin).count();
-  out.cpu = cpu_seconds() - cpu_before;
-  out.faults = page_faults() - faults_before;
-  return {};
-}
+// A client's connection to the server: of an agent, or a Channel and its endpoint, which the caller
+// drives. Thread: one.
+class Face {
+ public:
+  virtual ~Face() = default;
+  [[nodiscard]] virtual std::string provider() const = 0;
+  [[nodiscard]] virtual transport::EndpointCounters counters() const { return {}; }
 
-// Allocates memory for bulk transfers and touches all of it: Slime's memory, or the program's own,
-// which `foreign` then owns.
-Result<MemoryRegion> make_region(PeerAgent& agent, const Options& options, std::uint64_t bytes, Rights rights,
-                                 Pages& foreign);
+  // Begin an operation in a slot that has none: a call, or the transfer of `count` blocks from
+  // block `first` on. finish() waits for its end.
+  virtual Status call(std::uint32_t slot, const ByteVector& payload) = 0;
+  virtual Status move(std::uint32_t slot, std::size_t first, std::size_t count, bool write) = 0;
+  virtual Status finish(std::uint32_t slot) = 0;
+  // Returns whether the call that ended last in this slot brought the payload back.
+  virtual bool brought_back(std::uint32_t slot, const ByteVector& payload) = 0;
 
-// Answers the driver's commands until stdin ends. With `poll`, answers in a thread, while this
-// thread calls poll() again and again, except while a limit is measured.
-void serve_commands(const Options& options, const std::function<void()>& poll = {});
+  // Sets the blocks of move(). Their offsets are in memory(), and from `base` on in the server's
+  // region.
+  virtual Status use_blocks(std::span<const Block> blocks, std::uint64_t base) = 0;
+  // The client's memory.
+  [[nodiscard]] virtual MutableBytes memory() const = 0;
+};
 
-// Makes a load through the public face of an agent, which outlives the load.
-Result<std::unique_ptr<Load>> make_peer_load(PeerAgent& agent, Peer peer, const Options& options,
+// Connects to the server at `address`.
+Result<std::unique_ptr<Face>> make_peer_face(const Options& options, const std::string& address,
                                              std::uint32_t index);
-// Makes a load through a Channel and its endpoint, and connects it to the server at `address`.
-Result<std::unique_ptr<Load>> make_channel_load(const Options& options, const std::string& address,
+Result<std::unique_ptr<Face>> make_channel_face(const Options& options, const std::string& address,
                                                 std::uint32_t index);
+
+// A load that is connected, and the provider of its connection.
+struct LoadClient {
+  std::unique_ptr<Load> load;
+  std::string provider;
+};
+// Connect to the server at `address`. make_face_load() makes calls, or moves blocks.
+Result<LoadClient> make_face_load(const Options& options, const std::string& address, std::uint32_t index);
+Result<LoadClient> make_notify_load(const Options& options, const std::string& address);
+Result<LoadClient> make_connect_load(const Options& options, const std::string& address);
+Result<LoadClient> make_cache_load(const Options& options, const std::string& address);
+
+Result<std::unique_ptr<cache::CacheServer>> start_cache_server(PeerAgent& agent, const Options& options);
+
+// Answers the driver's commands until stdin ends. In caller mode answers in a thread, while this
+// thread calls poll() again and again, except while a limit is measured.
+void serve_commands(const Options& options, const std::function<void()>& poll);
 
 }  // namespace slime::bench

@@ -13,12 +13,13 @@ namespace slime::bench {
 namespace {
 
 // By the values of LimitKind.
-constexpr std::string_view kWords[] = {"ping-pong", "ring",         "tcp-echo",  "tcp-stream",
-                                       "memcpy",    "plain-memcpy", "process-vm"};
+constexpr std::string_view kWords[] = {"ping-pong", "ring",         "tcp-echo",   "tcp-stream",
+                                       "memcpy",    "plain-memcpy", "process-vm", "tcp-connect"};
 constexpr std::uint64_t kPingPongBytes = 64;
 constexpr double kPart = 0.5;        // of the measurement's seconds
 constexpr double kLeastSpan = 0.05;  // seconds of each variant
 constexpr std::size_t kChunks[] = {64 << 10, 256 << 10, 1 << 20};
+constexpr std::uint64_t kBulkFrom = 64 << 10;
 constexpr int kSocketBuffers[] = {0, 4 << 20};
 
 struct CommandWords {
@@ -55,7 +56,13 @@ RingShape ring_shape(LimitKind kind, const Options& options) {
   return {.size = options.size, .slots = options.inflight, .spin = spins(options)};
 }
 
+TcpRole role_of(LimitKind kind) {
+  if (kind == LimitKind::kTcpConnect) return TcpRole::kAccept;
+  return kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kReceive;
+}
+
 TcpShape tcp_shape(const CommandWords& words, const Options& options) {
+  if (words.kind == LimitKind::kTcpConnect) return {.size = options.size};
   if (words.kind == LimitKind::kTcpEcho)
     return {.size = options.size, .inflight = options.inflight, .spin = spins(options)};
   const auto [chunk, buffer] = two_numbers(words.variant);
@@ -78,11 +85,39 @@ Limit block_limit(const Options& options, bool shared_memory) {
   return limit(LimitKind::kMemcpy, "memcpy, best of the C library and non-temporal, same hot blocks");
 }
 
+// Makes the pages, unless they were made before.
+Status make_once(Pages& pages, std::uint64_t bytes) {
+  if (pages.size() != 0) return {};
+  auto made = Pages::create(bytes);
+  if (!made) return std::move(made).error();
+  pages = std::move(*made);
+  return {};
+}
+
 }  // namespace
 
 std::string_view limit_word(LimitKind kind) { return kWords[static_cast<std::size_t>(kind)]; }
 
+Options limit_options(const Options& options) {
+  if (options.bench != "cache") return options;
+  Options out = options;
+  out.bench = "rpc";
+  out.count = 1;
+  // Smaller objects are limited by round trips, larger ones by bytes.
+  if (options.size * options.count >= kBulkFrom) {
+    out.bench = "bulk";
+    out.operation = options.operation == "put" ? "write" : "read";
+    out.inflight = static_cast<std::uint32_t>(object_count(options));
+  }
+  return out;
+}
+
 Limit choose_limit(const Options& options, std::string_view provider) {
+  if (options.bench == "connect")
+    return {.kind = LimitKind::kTcpConnect,
+            .name = "raw TCP connect and first echo, blocked (every handshake is over TCP)",
+            .figure = "p50_us",
+            .less_is_better = true};
   const bool shared_memory = provider == "shm";
   if (options.moves_blocks()) return block_limit(options, shared_memory);
   const bool half = options.bench == "notify";
@@ -146,20 +181,18 @@ Result<std::string> LimitServer::prepare(const std::string& command) {
     case LimitKind::kRing:
       return share_ring(ring_shape(words->kind, options_));
     case LimitKind::kTcpEcho:
-    case LimitKind::kTcpStream: {
-      const TcpRole role = words->kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kReceive;
-      auto port = serve_tcp(role, tcp_shape(*words, options_), busy_);
+    case LimitKind::kTcpStream:
+    case LimitKind::kTcpConnect: {
+      // A thread that accepts blocks in the kernel, so no other thread pauses for it.
+      const bool accepts = words->kind == LimitKind::kTcpConnect;
+      auto port = serve_tcp(role_of(words->kind), tcp_shape(*words, options_),
+                            accepts ? std::make_shared<std::atomic<int>>() : busy_);
       if (!port) return std::move(port).error();
       return str(*port);
     }
-    case LimitKind::kProcessVm: {
-      if (foreign_.size() == 0) {
-        auto memory = Pages::create(region_bytes(options_));
-        if (!memory) return std::move(memory).error();
-        foreign_ = std::move(*memory);
-      }
+    case LimitKind::kProcessVm:
+      SLIME_TRY(make_once(foreign_, region_bytes(options_)));
       return str(getpid(), ":", reinterpret_cast<std::uintptr_t>(foreign_.data()));
-    }
     case LimitKind::kMemcpy:
     case LimitKind::kPlainMemcpy:
       return std::string("-");
@@ -171,25 +204,16 @@ void LimitServer::pause_while_busy() const {
   for (int busy = busy_->load(); busy != 0; busy = busy_->load()) busy_->wait(busy);
 }
 
-Status LimitClient::allocate(bool remote) {
-  if (blocks_.empty()) blocks_ = block_list(options_);
-  for (Pages* pages : {&local_, remote ? &remote_ : nullptr}) {
-    if (pages == nullptr || pages->size() != 0) continue;
-    auto made = Pages::create(region_bytes(options_));
-    if (!made) return std::move(made).error();
-    *pages = std::move(*made);
-  }
-  return {};
-}
-
 Result<double> LimitClient::copy(LimitKind kind, const std::string& variant, const std::string& argument,
                                  Nanos span) {
-  SLIME_TRY(allocate(kind != LimitKind::kProcessVm));
+  if (blocks_.empty()) blocks_ = block_list(options_);
+  SLIME_TRY(make_once(local_, region_bytes(options_)));
   const CopyList list{blocks_, options_.size, options_.operation == "write"};
   if (kind == LimitKind::kProcessVm) {
     const auto [pid, address] = two_numbers(argument);
     return process_vm_speed(list, local_.data(), static_cast<pid_t>(pid), address, options_.count, span);
   }
+  SLIME_TRY(make_once(remote_, region_bytes(options_)));
   const CopyWay way = variant == "non-temporal"               ? CopyWay::kStreaming
                       : variant == "non-temporal-interleaved" ? CopyWay::kInterleaved
                                                               : CopyWay::kGlibc;
@@ -203,27 +227,28 @@ Result<double> LimitClient::measure(const std::string& command) {
   const Nanos span = to_nanos(std::max(kLeastSpan, options_.seconds * kPart / variants));
   const bool latency = options_.inflight == 1 && options_.clients == 1;
   const auto figure = [latency](const RawEcho& echo) { return latency ? echo.p50_us : echo.ops_per_s; };
+  const auto [first, second] = two_numbers(words->argument);
+  const auto port = static_cast<std::uint16_t>(first);
   switch (words->kind) {
     case LimitKind::kPingPong:
     case LimitKind::kRing: {
       const RingShape shape = ring_shape(words->kind, options_);
-      const auto [pid, fd] = two_numbers(words->argument);
-      auto memory = Pages::open_shared(static_cast<int>(pid), static_cast<int>(fd), shape.memory_bytes());
+      auto memory =
+          Pages::open_shared(static_cast<int>(first), static_cast<int>(second), shape.memory_bytes());
       if (!memory) return std::move(memory).error();
       const auto echo = ring_echo(*memory, shape, span);
       if (!echo) return echo.error();
       return figure(*echo);
     }
     case LimitKind::kTcpEcho: {
-      const auto port = static_cast<std::uint16_t>(two_numbers(words->argument).first);
       const auto echo = tcp_echo(port, tcp_shape(*words, options_), span);
       if (!echo) return echo.error();
       return figure(*echo);
     }
-    case LimitKind::kTcpStream: {
-      const auto port = static_cast<std::uint16_t>(two_numbers(words->argument).first);
+    case LimitKind::kTcpStream:
       return tcp_stream(port, tcp_shape(*words, options_), span);
-    }
+    case LimitKind::kTcpConnect:
+      return tcp_connections(port, tcp_shape(*words, options_), options_.count);
     case LimitKind::kMemcpy:
     case LimitKind::kPlainMemcpy:
     case LimitKind::kProcessVm:

@@ -24,6 +24,7 @@ enum class LimitKind : std::uint8_t {
   kMemcpy,       // the same blocks, by the best of several copies
   kPlainMemcpy,  // the same blocks, by the C library's memcpy
   kProcessVm,    // the same blocks, by process_vm_readv or writev
+  kTcpConnect,   // TCP connections, one message there and back over each
 };
 
 struct Limit {
@@ -34,6 +35,9 @@ struct Limit {
   double scale = 1;  // the limit is the measured value times this
 };
 
+// Returns the options that choose and measure the limit: for the cache those of calls or blocks
+// with the same bytes.
+Options limit_options(const Options& options);
 // Returns the limit of a measurement over a connection of `provider`: of shared memory for shm, of
 // TCP for all others.
 Limit choose_limit(const Options& options, std::string_view provider);
@@ -65,7 +69,6 @@ class LimitClient {
   Result<double> measure(const std::string& command);
 
  private:
-  Status allocate(bool remote);
   Result<double> copy(LimitKind kind, const std::string& variant, const std::string& argument, Nanos span);
   const Options options_;
   std::vector<Block> blocks_;

@@ -1,9 +1,14 @@
 #include "bench/options.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "base/str.h"
 
 namespace slime::bench {
 namespace {
+
+using nlohmann::json;
 
 constexpr std::uint64_t kMaxRegion = std::uint64_t{4} << 30;
 
@@ -19,16 +24,19 @@ Status validate_cold(const Options& options) {
   return {};
 }
 
+Status validate_cache(const Options& options) {
+  if (options.size > std::uint64_t{1} << 30) return bad("--size: 1 byte to 1 GiB");
+  if (std::max(options.pool_bytes, options.size * options.count) > kMaxRegion)
+    return bad("--working-set, --size x --batch: at most 4 GiB");
+  return {};
+}
+
 }  // namespace
 
 Status Options::validate() const {
   if (size == 0) return bad("--size: at least 1 byte");
-  if (inflight == 0 || inflight > 4096) return bad("--inflight: 1 to 4096");
-  if (clients == 0 || clients > 64) return bad("--clients: 1 to 64");
-  if (!(seconds > 0) || seconds > 3600) return bad("--seconds: more than 0, at most 3600");
-  if (!(warmup_seconds >= 0) || warmup_seconds > 3600) return bad("--warmup: 0 to 3600");
-  if (count == 0 || count > 65536) return bad("--count: 1 to 65536");
-  if (rounds == 0 || rounds > 1000) return bad("--rounds: 1 to 1000");
+  if (bench == "connect") return size > kMaxRegion / 2 ? bad("--size: at most 2 GiB") : Status();
+  if (bench == "cache") return validate_cache(*this);
   if (size > kMaxRegion / inflight / clients / count / 2)
     return bad("--size x --count x --inflight x --clients: at most 2 GiB");
   if (face == "channel" && mode != "caller")
@@ -39,33 +47,20 @@ Status Options::validate() const {
   return {};
 }
 
-std::vector<std::string> Options::to_arguments() const {
-  std::vector<std::string> out = {bench,        "--provider",         provider,
-                                  "--size",     std::to_string(size), "--seconds",
-                                  str(seconds), "--warmup",           str(warmup_seconds)};
-  const auto add = [&out](const char* flag, std::string value) {
-    out.emplace_back(flag);
-    out.push_back(std::move(value));
-  };
-  if (bench == "rpc" || bench == "bulk") {
-    add("--mode", mode);
-    add("--face", face);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Options, bench, face, provider, mode, operation, size, count,
+                                                memory, cold, pool_bytes, adjacent, inflight, clients,
+                                                seconds, warmup_seconds)
+
+std::string Options::to_text() const { return json(*this).dump(); }
+
+Result<Options> Options::parse(const std::string& text) {
+  const json parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return bad("the options of a child are one JSON object");
+  try {
+    return parsed.get<Options>();
+  } catch (const json::exception& error) {
+    return bad(error.what());
   }
-  if (bench != "notify") {
-    add("--inflight", str(inflight));
-    add("--clients", str(clients));
-  }
-  if (moves_blocks()) {
-    add("--op", operation);
-    add("--count", str(count));
-  }
-  if (bench == "bulk") {
-    add("--memory", memory);
-    add("--pool-size", str(pool_bytes));
-    if (cold) out.emplace_back("--cold");
-  }
-  if (adjacent) out.emplace_back("--adjacent");
-  return out;
 }
 
 }  // namespace slime::bench

@@ -2,36 +2,39 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "base/status.h"
+#include "base/result.h"
 
 namespace slime::bench {
 
-// The flags of `slime bench rpc`, `bulk`, `blocks` and `notify`.
+// The flags of a measurement between a server and its clients.
 struct Options {
-  std::string bench = "rpc";        // rpc, bulk, blocks, notify
+  std::string bench = "rpc";        // rpc, bulk, blocks, notify, connect, cache
   std::string face = "peer";        // peer: agents; channel: a Channel and its endpoint, which callers drive
   std::string provider = "auto";    // PeerAgent::provider_names(); with a channel not "auto"
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
-  std::string operation = "write";  // bulk, blocks: write, read
-  std::uint64_t size = 64;          // bytes of a request and of its reply; of one block
-  std::uint32_t count = 1;          // blocks of one operation
+  std::string operation = "write";  // bulk, blocks: write, read; cache: get, put
+  std::uint64_t size = 64;          // bytes of a request and of its reply, a block, or an object
+  std::uint32_t count = 1;          // blocks or objects of one operation; connect: agents of a round
   std::string memory = "slime";     // bulk: slime: Slime's; foreign: the program's own, registered
   bool cold = false;                // bulk: random blocks of two pools, each once before any repeats
-  std::uint64_t pool_bytes = std::uint64_t{512} << 20;  // cold: of each side
+  std::uint64_t pool_bytes = std::uint64_t{512} << 20;  // cold: of each side; cache: of all objects
   bool adjacent = false;                                // blocks: without gaps
   std::uint32_t inflight = 1;                           // of each client
   std::uint32_t clients = 1;                            // processes
   double seconds = 3;
   double warmup_seconds = 0.3;
-  std::uint32_t rounds = 1;  // of measurement and limit; no flag of children
+  std::uint32_t rounds = 1;  // of measurement and limit; of the driver alone
 
   [[nodiscard]] bool moves_blocks() const { return bench == "bulk" || bench == "blocks"; }
+  // An operation goes there and back, with as many bytes each way.
+  [[nodiscard]] bool is_calls() const { return bench == "rpc" || bench == "notify" || bench == "connect"; }
   [[nodiscard]] bool scattered() const { return bench == "blocks" && !adjacent; }
+  // Checks what the range of each flag does not (command.cc).
   [[nodiscard]] Status validate() const;
-  // Returns the flags that make the same options in a child.
-  [[nodiscard]] std::vector<std::string> to_arguments() const;
+  // Returns the options as one argument for a child process, which parses it.
+  [[nodiscard]] std::string to_text() const;
+  static Result<Options> parse(const std::string& text);
 };
 
 }  // namespace slime::bench

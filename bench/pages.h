@@ -1,11 +1,18 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace slime::bench {
+
+struct UnmapPages {
+  std::size_t size = 0;
+  void operator()(std::byte* data) const;
+};
 
 // Memory of the program's own: whole pages, all touched. Shared memory is a memfd, which another
 // process maps through /proc. Movable. Thread: any.
@@ -16,21 +23,16 @@ class Pages {
   static Result<Pages> create_shared(std::size_t bytes);
   // Maps the memory of descriptor `fd` of process `pid`.
   static Result<Pages> open_shared(int pid, int fd, std::size_t bytes);
-  Pages() = default;
-  Pages(Pages&& other) noexcept;
-  Pages& operator=(Pages&& other) noexcept;
-  ~Pages();
 
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::span<std::byte> bytes() const { return {data_, size_}; }
-  [[nodiscard]] int fd() const { return fd_; }  // of shared memory, until this is destroyed
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return data_.get_deleter().size; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data(), size()}; }
+  [[nodiscard]] int fd() const { return fd_.get(); }  // of shared memory, until this is destroyed
 
  private:
-  static Result<Pages> map(int fd, std::size_t bytes);
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-  int fd_ = -1;
+  static Result<Pages> map(UniqueFd fd, std::size_t bytes);
+  std::unique_ptr<std::byte, UnmapPages> data_;
+  UniqueFd fd_;
 };
 
 }  // namespace slime::bench

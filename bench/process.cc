@@ -177,6 +177,12 @@ void answer(std::string_view line) {
   std::fflush(stdout);
 }
 
+int exit_status_of(const Status& status) {
+  if (status.ok()) return 0;
+  answer(str("ERROR ", status.to_string()));
+  return 1;
+}
+
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -55,6 +55,8 @@ class Child {
 std::optional<std::string> read_command();
 // Writes a line to stdout, and flushes it.
 void answer(std::string_view line);
+// Returns the exit status of a child. Answers an error as Child::expect() reads it.
+int exit_status_of(const Status& status);
 
 // Returns the user and system CPU seconds of this process so far.
 double cpu_seconds();

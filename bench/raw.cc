@@ -165,14 +165,18 @@ Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span)
   return static_cast<double>(total) / static_cast<double>((now - begin).count());
 }
 
-Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape) {
+Result<double> tcp_connections(std::uint16_t port, const TcpShape& shape, std::uint32_t count) {
   std::vector<std::byte> message(shape.size, std::byte{1});
-  const TimePoint begin = steady_clock().now();
-  auto fd = connect_loopback(port, shape);
-  if (!fd) return std::move(fd).error();
-  SLIME_TRY(transfer(fd->get(), message.data(), message.size(), true, false));
-  SLIME_TRY(transfer(fd->get(), message.data(), message.size(), false, false));
-  return steady_clock().now() - begin;
+  Histogram latency;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const TimePoint begin = steady_clock().now();
+    auto fd = connect_loopback(port, shape);
+    if (!fd) return std::move(fd).error();
+    SLIME_TRY(transfer(fd->get(), message.data(), message.size(), true, false));
+    SLIME_TRY(transfer(fd->get(), message.data(), message.size(), false, false));
+    latency.add(static_cast<std::uint64_t>((steady_clock().now() - begin).count()));
+  }
+  return latency.quantile(0.5) / 1000;
 }
 
 }  // namespace slime::bench

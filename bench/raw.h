@@ -74,7 +74,8 @@ Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy&
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span);
 // Client of kReceive: sends from memory of region_bytes. Returns GB/s.
 Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span);
-// Client of kAccept: connects, sends a message and receives it. Returns the time of all that.
-Result<Nanos> tcp_connect(std::uint16_t port, const TcpShape& shape);
+// Client of kAccept: connects `count` times, sends a message and receives it. Returns the median of
+// the times of all that, in us.
+Result<double> tcp_connections(std::uint16_t port, const TcpShape& shape, std::uint32_t count);
 
 }  // namespace slime::bench

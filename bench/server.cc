@@ -16,18 +16,13 @@
 namespace slime::bench {
 namespace {
 
-void answer_commands(const Options& options, LimitServer& limits) {
+void answer_commands(LimitServer& limits) {
   while (const auto command = read_command()) {
     if (*command == "CPU") {
       answer(str("CPU ", cpu_seconds(), " ", page_faults()));
     } else if (command->rfind("RAW ", 0) == 0) {
       const auto word = limits.prepare(command->substr(4));
       answer(word ? str("RAW ", *word) : str("ERROR ", word.error().to_string()));
-    } else if (*command == "ACCEPT") {
-      // The thread blocks in the kernel while no client connects, so no thread must pause for it.
-      const auto port =
-          serve_tcp(TcpRole::kAccept, {.size = options.size}, std::make_shared<std::atomic<int>>());
-      answer(port ? str("ACCEPT ", *port) : str("ERROR ", port.error().to_string()));
     } else {
       answer(str("ERROR unknown command ", *command));
     }
@@ -63,23 +58,26 @@ Status serve(const Options& options) {
     Rng(kSeed).fill(region.bytes());
     SLIME_TRY((*agent)->publish("bulk", region));
   }
-  answer(str("READY ", (*agent)->address()));
-  if (options.mode == "caller") {
-    serve_commands(options, [&] { (*agent)->poll(kServerPoll); });
-  } else {
-    serve_commands(options);
+  std::unique_ptr<cache::CacheServer> cache;
+  if (options.bench == "cache") {
+    auto started = start_cache_server(**agent, options);
+    if (!started) return std::move(started).error();
+    cache = std::move(*started);
   }
+  answer(str("READY ", (*agent)->address()));
+  serve_commands(options, [&] { (*agent)->poll(kServerPoll); });
+  if (cache) SLIME_TRY(cache->close());
   return (*agent)->close();
 }
 
 }  // namespace
 
 void serve_commands(const Options& options, const std::function<void()>& poll) {
-  LimitServer limits(options);
-  if (!poll) return answer_commands(options, limits);
+  LimitServer limits(limit_options(options));
+  if (options.mode != "caller") return answer_commands(limits);
   std::atomic<bool> over{false};
   std::thread commands([&] {
-    answer_commands(options, limits);
+    answer_commands(limits);
     over.store(true, std::memory_order_relaxed);
     // A thread may still serve a limit that is no longer measured; it can simply be cut off.
     if (limits.busy()) std::_Exit(0);
@@ -91,11 +89,6 @@ void serve_commands(const Options& options, const std::function<void()>& poll) {
   commands.join();
 }
 
-int run_server(const Options& options) {
-  const Status status = serve(options);
-  if (status.ok()) return 0;
-  answer(str("ERROR ", status.to_string()));
-  return 1;
-}
+int run_server(const Options& options) { return exit_status_of(serve(options)); }
 
 }  // namespace slime::bench

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "agent/peer_agent.h"
 #include "bench/options.h"
+#include "bench/pages.h"
 
 namespace slime::bench {
 
@@ -16,6 +18,14 @@ inline constexpr Nanos kAnswer = std::chrono::seconds(30);
 inline std::uint64_t region_bytes(const Options& options) {
   if (options.cold) return options.pool_bytes;
   return options.size * options.count * (options.scattered() ? 2 : 1) * options.inflight;
+}
+
+// Returns how many objects the cache has: whole operations.
+inline std::uint64_t object_count(const Options& options) {
+  constexpr std::uint64_t kMost = 4096;
+  const std::uint64_t count =
+      std::clamp<std::uint64_t>(options.pool_bytes / options.size, options.count, kMost);
+  return count / options.count * options.count;
 }
 
 // memcmp is eight times as fast as std::byte's ==, which compilers make a loop of single bytes, and
@@ -30,6 +40,18 @@ inline PeerAgentOptions agent_options(const Options& options, std::string name) 
   out.provider = options.provider;
   out.progress = options.mode == "caller" ? Progress::kCaller : Progress::kThread;
   return out;
+}
+
+// Allocates memory for transfers, and touches all of it: Slime's memory, or the program's own,
+// which `foreign` then owns. `owner` is an agent or a device.
+template <class Owner>
+auto make_region(Owner& owner, const Options& options, std::uint64_t bytes, Rights rights, Pages& foreign)
+    -> decltype(owner.allocate(bytes, rights)) {
+  if (options.memory != "foreign") return owner.allocate(bytes, rights);
+  auto pages = Pages::create(bytes);
+  if (!pages) return std::move(pages).error();
+  foreign = std::move(*pages);
+  return owner.register_memory(foreign.data(), bytes, rights);
 }
 
 }  // namespace slime::bench

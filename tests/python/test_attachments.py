@@ -153,7 +153,7 @@ def test_calls_that_carry_more_and_one_way_calls_lend_arrays_too(echo):
 
 
 def test_long_bytes_reach_a_handler_of_cpp_that_takes_bytes(make_agent, start):
-    server = start(program("slime", "cli"), "bench-server", "rpc", "--provider", "tcp", "--face", "peer")
+    server = start(program("slime", "cli"), "bench-server", '{"provider": "tcp"}')
     peer = make_agent("a", provider="tcp").peer(server.line().split()[-1])
     for long in (bytes(range(256)) * 4096, bytearray(100_000)):
         assert peer.call("bench", "echo", long).result() == long
