@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/child.h"
 #include "base/str.h"
-#include "bench/process.h"
 
 namespace slime::embedded {
 std::string_view nixl_scripts(std::string_view file);
@@ -82,8 +82,7 @@ Result<std::string> choose_interpreter(const std::string& wanted) {
 }
 
 Result<nlohmann::json> run_probe(const std::string& python) {
-  auto child =
-      bench::Child::start({"-c", std::string(embedded::nixl_scripts("nixl_probe.py"))}, python, SIGTERM);
+  auto child = Child::start({"-c", std::string(embedded::nixl_scripts("nixl_probe.py"))}, python, SIGTERM);
   if (!child) return child.error();
   // Skips lines that are not the probe's answer: a sitecustomize.py may print before the probe
   // does.
