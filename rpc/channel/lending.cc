@@ -1,6 +1,7 @@
 #include "rpc/channel/lending.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/str.h"
@@ -47,11 +48,7 @@ Result<Handle> Lending::add(Lent&& lent) {
 
 // Lends the body to the peer. Uses the loan `lent` if it exists already, else a new loan.
 Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
-  const std::uint64_t limit = connection_.max_payload_bytes();
-  if (body.size() > limit) {
-    return Status(Code::kInvalidArgument, str("a payload of ", body.size(),
-                                              " bytes: ", connection_.peer_name(), " takes at most ", limit));
-  }
+  if (body.size() > connection_.max_payload_bytes()) return too_large(body.size());
   auto region = connection_.device().register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
                                                      transport::MemoryKind::kHost, use_of(body.size()));
   if (!region) return std::move(region).error().with_context("lending a payload");
@@ -128,14 +125,16 @@ Status Lending::check_attached(const AttachedBody& body) const {
                                               "at most ",
                                               limits::kMaxAttachments));
   }
-  const std::uint64_t limit = connection_.max_payload_bytes();
-  std::uint64_t left = limit;
-  const auto take = [&left](std::uint64_t bytes) { return bytes <= left && (left -= bytes, true); };
-  bool fit = take(body.body.size());
-  for (const Attachment& attachment : body.attachments) fit = fit && take(attachment.size());
-  if (fit) return {};
-  return Status(Code::kInvalidArgument, str("a payload whose attachments go beyond the ", limit,
-                                            " bytes that ", connection_.peer_name(), " takes"));
+  std::uint64_t bytes = body.body.size();
+  for (const Attachment& attachment : body.attachments)
+    bytes += std::min(attachment.size(), std::numeric_limits<std::uint64_t>::max() - bytes);
+  return bytes <= connection_.max_payload_bytes() ? Status() : too_large(bytes);
+}
+
+Status Lending::too_large(std::uint64_t bytes) const {
+  return Status(Code::kInvalidArgument,
+                str("a payload of ", bytes, " bytes: ", connection_.peer_name(), " takes at most ",
+                    connection_.max_payload_bytes(), " (its max_payload_bytes)"));
 }
 
 Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry) {
@@ -187,7 +186,7 @@ Status Lending::over_budget(std::uint64_t bytes) {
   return {Code::kResourceExhausted,
           str(bytes, " bytes, while ", account_->held(), " are held for ", connection_.peer_name(), " and ",
               held_bytes(), " in the process: a connection has at most ", account_->share(),
-              " (read answers as they come, or raise memory_bytes)")};
+              " (a quarter of memory_bytes: read answers as they come, or raise it)")};
 }
 
 Status Lending::admit_answer(OutFrame& frame, Handle lent, TimePoint deadline, Account::Held& held) {

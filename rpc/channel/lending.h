@@ -65,6 +65,7 @@ class Lending {
   // Like put_body() above, with a table of the attachments before the body.
   Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);
   [[nodiscard]] Status no_attachments() const;
+  [[nodiscard]] Status too_large(std::uint64_t bytes) const;
 
   // Takes the bytes of an answer from the account, or uses `held` if the bytes were taken before.
   // On an error, ends the loan, and removes the offer from the frame.

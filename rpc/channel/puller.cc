@@ -188,7 +188,7 @@ Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
       return Status(Code::kResourceExhausted,
                     str(more, " bytes of attachments, while ", account_->held(), " are held for ",
                         connection_.peer_name(), ": a connection has at most ", account_->share(),
-                        " (the server's memory_bytes)"));
+                        " (a quarter of the server's memory_bytes)"));
     }
     pull.funded -= bytes - more;
   }

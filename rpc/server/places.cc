@@ -60,7 +60,7 @@ std::shared_ptr<Server::Place> Server::Impl::reserve(const CallInfo& info, Found
   if (refusal.ok() && bytes > account->share()) {
     refusal = Status(Code::kResourceExhausted,
                      str("a request of ", bytes, " bytes: a connection has at most ", account->share(),
-                         " for its requests and answers (the server's memory_bytes)"));
+                         " for its requests and answers (a quarter of the server's memory_bytes)"));
   }
   auto place = std::make_shared<Place>(shared_from_this(), std::move(method), std::move(account), bytes);
   const MutexLock lock(mutex_);

@@ -171,8 +171,8 @@ bool StreamEnd::accepts(std::size_t bytes) const {
 
 Status StreamEnd::check_size(std::size_t bytes) const {
   if (bytes <= terms_.max_message_bytes) return {};
-  return Status(Code::kInvalidArgument,
-                str("a message of ", bytes, " bytes: the peer takes at most ", terms_.max_message_bytes));
+  return Status(Code::kInvalidArgument, str("a message of ", bytes, " bytes: the peer takes at most ",
+                                            terms_.max_message_bytes, " (its max_payload_bytes)"));
 }
 
 void StreamEnd::accept(ByteVector&& message) {

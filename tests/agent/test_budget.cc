@@ -126,15 +126,15 @@ TEST_CASE("a payload beyond the peer's max_payload_bytes is refused where it is 
   const auto request = peer.call<std::uint64_t>("bytes", "size", ByteVector(101'000)).wait(kSoon);
   CHECK(code_of(request) == Code::kInvalidArgument);
   CHECK_FALSE(request.status().maybe_executed());
-  CHECK(request.status().text().find("takes at most 100000") != std::string::npos);
+  CHECK(request.status().text().find("takes at most 100000 (its max_payload_bytes)") != std::string::npos);
   CHECK(take(peer.call<ByteVector>("bytes", "make", 49'000).wait(kSoon)).size() == 49'000);
   const auto answer = peer.call<ByteVector>("bytes", "make", 51'000).wait(kSoon);
   CHECK_FALSE(answer.has_value());
-  CHECK(answer.status().text().find("takes at most 50000") != std::string::npos);
+  CHECK(answer.status().text().find("takes at most 50000 (its max_payload_bytes)") != std::string::npos);
   MESSAGE(answer.status().to_string());
   const auto message = peer.send(1, ByteVector(101'000)).wait(kSoon);
   CHECK(code_of(message) == Code::kInvalidArgument);
-  CHECK(message.status().text().find("takes at most 100000") != std::string::npos);
+  CHECK(message.status().text().find("takes at most 100000 (its max_payload_bytes)") != std::string::npos);
 }
 
 TEST_CASE("a report has a counter for everything that was refused, given back or taken away") {

@@ -204,6 +204,8 @@ TEST_CASE("too many attachments, or more than the peer takes, are refused here")
   const Picture large{"large", std::vector<Attachment>(3, Attachment(pattern(20'000)))};
   const Status refused = link.get<Picture>("picture", large).status();
   CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.text().starts_with("a payload of 600"));  // 60000 and the bytes of the message
+  CHECK(refused.text().ends_with(" takes at most 50000 (its max_payload_bytes)"));
   CHECK(!refused.maybe_executed());
   CHECK(link.must<std::size_t>("size", Attachment(pattern(40'000))) == 40'000);
   link.check_quiet();

@@ -252,6 +252,7 @@ TEST_CASE("a request larger than the share of its connection is refused, and not
   const auto reply = link.call_raw("test", "raw", pattern(kBudget / 4 + 1));
   CHECK(reply.status().code() == Code::kResourceExhausted);
   CHECK(!reply.status().maybe_executed());
+  CHECK(reply.status().text().find("(a quarter of the server's memory_bytes)") != std::string::npos);
   CHECK(link.b().counters().over_budget == 1);
   CHECK(link.b().counters().pulled_bytes == 0);
 }
