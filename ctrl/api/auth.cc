@@ -55,11 +55,12 @@ std::uint64_t unix_time_s() {
 Status Principal::may(Role needed, std::string_view in_scope) const {
   if (!everywhere() && in_scope != scope)
     return {Code::kPermissionDenied,
-            in_scope == "*" ? str("the token is of scope '", scope, "'; this needs one of all scopes")
-                            : str("the token is of scope '", scope, "', not of '", in_scope, "'")};
+            in_scope == "*"
+                ? str("the token is of scope '", scope, "'; this needs one of all scopes")
+                : str("the token is of scope '", scope, "', not of '", in_scope, "'; use one that is")};
   if (role < needed)
     return {Code::kPermissionDenied,
-            str("the token's role is ", role_name(role), "; this needs ", role_name(needed))};
+            str("the token's role is ", role_name(role), "; this needs one of role ", role_name(needed))};
   return {};
 }
 
@@ -101,7 +102,9 @@ Result<Principal> authenticate(const Tokens& tokens, std::string_view authorizat
   if (authorization.empty()) return Status(Code::kUnauthenticated, "this nanoctrl requires a token");
   std::optional<Parts> parts;
   if (authorization.starts_with(kBearer)) parts = parse(authorization.substr(kBearer.size()));
-  if (!parts) return Status(Code::kUnauthenticated, "the Authorization header is not \"Bearer\" and a token");
+  if (!parts)
+    return Status(Code::kUnauthenticated,
+                  "what was sent is not a token of nanoctrl (a token looks like slime-ID-SECRET)");
   const std::string hash = sha256(parts->secret);
   const auto it = tokens.find(parts->id);
   // Compares a hash also for an unknown token id, so that the time taken does not reveal which ids

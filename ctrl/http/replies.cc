@@ -36,10 +36,8 @@ std::string_view hint_for(Code code) {
     case Code::kInvalidArgument:
       return "fix the request; docs/nanoctrl-api.md has an example of each";
     case Code::kUnauthenticated:
-      return "programs send the one in $SLIME_CTRL_TOKEN_FILE, others the header Authorization: Bearer "
-             "TOKEN; nanoctrl token create makes one";
-    case Code::kPermissionDenied:
-      return "use another token, or the session of the registration";
+      return "programs send ctrl_token, else the one in $SLIME_CTRL_TOKEN_FILE, as the header "
+             "Authorization: Bearer TOKEN; nanoctrl token create makes one";
     case Code::kNotFound:
       return "register again: the lease ran out, or nanoctrl restarted";
     case Code::kAborted:

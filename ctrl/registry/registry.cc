@@ -102,7 +102,7 @@ Status check_proof(const Proof& proof, std::string_view name, const Owner& owner
     if (!owner.session_sha256.empty())
       return denied(str("'", name, "' has a session, which this route does not know"));
     if (!owner.token_id.empty() && owner.token_id != proof.owner.token_id)
-      return denied(str("'", name, "' was registered with another token"));
+      return denied(str("'", name, "' was registered with another token; use that one"));
     return {};
   }
   if (proof.owner.session_sha256.empty())

@@ -140,5 +140,15 @@ TEST_CASE("the stored hash of a token does not authenticate") {
   CHECK_FALSE(authenticate(tokens, "Basic " + token.text, 0));
 }
 
+TEST_CASE("what is no token is told what one looks like, and a token that does not suffice what is needed") {
+  const Status refused = authenticate({}, "Bearer secret", 0).status();
+  CHECK(refused.code() == Code::kUnauthenticated);
+  CHECK(refused.text() == "what was sent is not a token of nanoctrl (a token looks like slime-ID-SECRET)");
+  const Principal reader{"id", Role::kRead, "a"};
+  CHECK(reader.may(Role::kJoin, "a").text() == "the token's role is read; this needs one of role join");
+  CHECK(reader.may(Role::kRead, "b").text() == "the token is of scope 'a', not of 'b'; use one that is");
+  CHECK(reader.may(Role::kRead, "*").text() == "the token is of scope 'a'; this needs one of all scopes");
+}
+
 }  // namespace
 }  // namespace slime::ctrl::tokens_test
