@@ -349,7 +349,8 @@ class HttpClient::Impl {
       case httplib::Error::SSLServerVerification:
         return {Code::kUnauthenticated,
                 str("the certificate of ", to.url, " is not one for ", to.at.host, " from ",
-                    options_.ca_file.empty() ? "an authority that this system knows; name its CA file"
+                    options_.ca_file.empty() ? "an authority that this system knows; name its CA file in "
+                                               "ctrl_ca_file or $SLIME_CTRL_CA_FILE"
                                              : str("an authority of the CA file '", options_.ca_file, "'"))};
       default:
         break;
@@ -359,10 +360,13 @@ class HttpClient::Impl {
     if (attempt.timed_out)
       return Status(Code::kDeadlineExceeded, str("nanoctrl at ", to.url, " did not answer in time"))
           .with_maybe_executed(true);
-    const std::string_view doubt =
-        attempt.answered ? "" : "does nanoctrl listen there, or something else, such as an agent? ";
+    const std::string doubt =
+        attempt.answered ? ""
+                         : str(" before an answer came: does nanoctrl listen there, or something else, "
+                               "such as an agent? nanoctrl's default is http://127.0.0.1:",
+                               limits::kDefaultPort);
     return Status(Code::kUnavailable, str("the connection to nanoctrl at ", to.url, " broke (",
-                                          httplib::to_string(attempt.error), "); ", doubt, hint))
+                                          httplib::to_string(attempt.error), ")", doubt))
         .with_maybe_executed(true);
   }
 

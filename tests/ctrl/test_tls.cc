@@ -82,6 +82,8 @@ TEST_CASE("a server with a certificate of another CA, or for another name, is no
     CHECK(status.code() == Code::kUnauthenticated);
     CHECK(has(status.text(), "certificate"));
   }
+  const Status unnamed = s.client(f.server->url(), "")->server_status().status();
+  CHECK(has(unnamed.text(), "name its CA file in ctrl_ca_file or $SLIME_CTRL_CA_FILE"));
 }
 
 TEST_CASE("http to a port of https, and https to one of http, say so") {

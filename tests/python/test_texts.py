@@ -41,8 +41,10 @@ def test_nanoctrls_port_as_a_peer_is_refused_at_once(make_agent, nanoctrl):
 
 def test_an_agents_port_as_ctrl_url_is_suspected(make_agent):
     agent = make_agent("a")
-    with pytest.raises(slime.Unavailable, match="does nanoctrl listen there, or something else, such as an agent"):
+    with pytest.raises(slime.Unavailable, match="does nanoctrl listen there, or something else, such as an agent") as caught:
         make_agent("b", ctrl_url=f"http://{agent.address}")
+    assert "nanoctrl's default is http://127.0.0.1:4479" in caught.value.text
+    assert "nanoctrl start" not in caught.value.text  # the port is taken
 
 
 def test_an_unknown_host_in_ctrl_url_is_called_unknown(make_agent):
