@@ -11,7 +11,12 @@ from slime._errors import InvalidArgument
 
 def empty(agent: _slime.PeerAgent, shape: Any, dtype: Any, rights: _slime.Rights, pages: _slime.Pages) -> Any:
     """Returns a NumPy array in new registered memory. The array and its views keep the memory alive."""
-    import numpy  # optional: only arrays need it
+    try:
+        import numpy  # optional: only arrays need it
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":  # a broken installation of it
+            raise
+        raise ModuleNotFoundError("agent.empty() needs NumPy: pip install 'slime-rdma[numpy]'", name="numpy") from None
 
     item = numpy.dtype(dtype)
     if item.hasobject:

@@ -1,6 +1,7 @@
 """Error texts tell users what happened, with which object, and what to do."""
 
 import json
+import sys
 import time
 
 import pytest
@@ -45,6 +46,12 @@ def test_an_agents_port_as_ctrl_url_is_suspected(make_agent):
         make_agent("b", ctrl_url=f"http://{agent.address}")
     assert "nanoctrl's default is http://127.0.0.1:4479" in caught.value.text
     assert "nanoctrl start" not in caught.value.text  # the port is taken
+
+
+def test_arrays_without_numpy_say_what_to_install(make_agent, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)  # as if it was not installed
+    with pytest.raises(ModuleNotFoundError, match=r"empty\(\) needs NumPy: pip install 'slime-rdma\[numpy\]'"):
+        make_agent("a").empty(3)
 
 
 def test_an_unknown_host_in_ctrl_url_is_called_unknown(make_agent):
