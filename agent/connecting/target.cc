@@ -5,6 +5,12 @@
 namespace slime::agent {
 
 Target parse_target(std::string_view text, bool has_registry) {
+  if (text.empty())
+    return {true,
+            {},
+            Status(Code::kInvalidArgument,
+                   "the name of the peer is empty: a peer is a name (\"worker:0\"), \"host:port\" or "
+                   "\"tcp://host:port\"")};
   constexpr std::string_view kScheme = "tcp://";
   if (text.starts_with(kScheme)) return {false, std::string(text.substr(kScheme.size()))};
   if (text.find("://") != std::string_view::npos)

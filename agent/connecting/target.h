@@ -17,7 +17,8 @@ struct Target {
 
 // Parses "tcp://host:port" as an address. "host:port" with a port of at least 1 is an address, too,
 // if there is no registry, or if the host is an IP address or "localhost". Everything else is a
-// name: "worker:0", and, with a registry, "worker:1". Any other URL sets `problem`.
+// name: "worker:0", and, with a registry, "worker:1". An empty text and any other URL set
+// `problem`.
 Target parse_target(std::string_view text, bool has_registry);
 
 // Returns true for 0.0.0.0 and ::, which are addresses to listen on but not to connect to.

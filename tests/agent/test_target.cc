@@ -23,6 +23,14 @@ TEST_CASE("without a registry every host:port that can be connected is an addres
   CHECK(parse_target("worker", false).by_name);
 }
 
+TEST_CASE("an empty name is refused, with a text that says what a peer is") {
+  for (const bool has_registry : {false, true}) {
+    const Target target = parse_target("", has_registry);
+    CHECK(target.problem.code() == Code::kInvalidArgument);
+    CHECK(target.problem.text().starts_with("the name of the peer is empty: a peer is a name"));
+  }
+}
+
 TEST_CASE("wildcards are told from other addresses") {
   CHECK(is_wildcard({"0.0.0.0", 1}));
   CHECK(is_wildcard({"::", 1}));

@@ -48,6 +48,12 @@ def test_an_agents_port_as_ctrl_url_is_suspected(make_agent):
     assert "nanoctrl start" not in caught.value.text  # the port is taken
 
 
+def test_an_empty_name_as_a_peer_is_told_what_a_peer_is(make_agent):
+    with pytest.raises(slime.InvalidArgument, match='the name of the peer is empty: a peer is a name') as caught:
+        make_agent("a").peer("").call("Calc", "add").result(30)
+    assert not caught.value.maybe_executed
+
+
 def test_arrays_without_numpy_say_what_to_install(make_agent, monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", None)  # as if it was not installed
     with pytest.raises(ModuleNotFoundError, match=r"empty\(\) needs NumPy: pip install 'slime-rdma\[numpy\]'"):
