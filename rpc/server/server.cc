@@ -20,11 +20,25 @@ Status expired_status(const CallInfo& info) {
                                              " passed before a handler thread was free"));
 }
 
-ServiceInfo describe(const std::string& name,
-                     const std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>& methods) {
+using MethodTable = std::map<std::string, std::shared_ptr<Service::Method>, std::less<>>;
+
+ServiceInfo describe(const std::string& name, const MethodTable& methods) {
   ServiceInfo out{.name = name};
   out.methods.reserve(methods.size());
   for (const auto& [method_name, method] : methods) out.methods.push_back(method->info);
+  return out;
+}
+
+// Returns the end of a text that refuses an unknown method: the first names that there are.
+std::string methods_of(const MethodTable& methods) {
+  constexpr std::size_t kShown = 10;
+  constexpr std::size_t kShownBytes = 256;  // a refusal with long names stays an error text
+  std::string out;
+  std::size_t shown = 0;
+  for (const auto& [name, method] : methods) {
+    if (shown == kShown || out.size() > kShownBytes) return out + ", ...";
+    out += str(shown++ == 0 ? "; it has: " : ", ", name);
+  }
   return out;
 }
 
@@ -59,7 +73,9 @@ Result<std::shared_ptr<Service::Method>> Server::Impl::find(const CallInfo& info
   if (service == services_.end()) return no_service(info.service);
   const auto method = service->second.find(info.method);
   if (method == service->second.end()) {
-    return Status(Code::kNotFound, str("service '", info.service, "' has no method '", info.method, "'"));
+    // An interceptor may refuse to list the methods, so that they are named only without any.
+    return Status(Code::kNotFound, str("service '", info.service, "' has no method '", info.method, "'",
+                                       interceptors_->empty() ? methods_of(service->second) : ""));
   }
   found = {method->second, version_.load()};
   return method->second;

@@ -101,7 +101,7 @@ TEST_CASE("unknown service, unknown method, bad arguments and no server: four an
   CHECK(service.text() == "no service 'nope'");
   const Status method = link.call("nope").status();
   CHECK(method.code() == Code::kNotFound);
-  CHECK(method.text() == "service 'test' has no method 'nope'");
+  CHECK(method.text().starts_with("service 'test' has no method 'nope'; it has: "));
   const Status arguments = link.call("add", "x", 1).status();
   CHECK(arguments.code() == Code::kInvalidArgument);
   CHECK(arguments.text() == "bad arguments for test.add: argument 1 is a string, expected int");

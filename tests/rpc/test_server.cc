@@ -114,7 +114,9 @@ TEST_CASE("unknown service, unknown method and bad arguments are three different
   CHECK(no_service.text() == "no service 'nope'");
   const Status no_method = call(server, "calc", "nope").status();
   CHECK(no_method.code() == Code::kNotFound);
-  CHECK(no_method.text() == "service 'calc' has no method 'nope'");
+  CHECK(no_method.text() ==
+        "service 'calc' has no method 'nope'; it has: add, divide, join, nothing, status, throws, "
+        "throws_number, who");
   const Status arguments = call(server, "calc", "add", 1).status();
   CHECK(arguments.code() == Code::kInvalidArgument);
   CHECK(arguments.text() == "bad arguments for calc.add: takes 2 (int, int), got 1");
@@ -122,6 +124,17 @@ TEST_CASE("unknown service, unknown method and bad arguments are three different
   CHECK(server.serves("calc", "add"));
   CHECK(!server.serves("calc", "nope"));
   CHECK(!server.serves("nope", "add"));
+}
+
+TEST_CASE("an unknown method is told ten names, and none where an interceptor may refuse to list them") {
+  Server server;
+  Service many("many");
+  for (char name = 'a'; name <= 'k'; ++name) REQUIRE(many.add(std::string(1, name), [] {}).ok());
+  REQUIRE(server.add(many).ok());
+  CHECK(call(server, "many", "nope").status().text() ==
+        "service 'many' has no method 'nope'; it has: a, b, c, d, e, f, g, h, i, j, ...");
+  server.add_interceptor(std::make_shared<ServerInterceptor>());
+  CHECK(call(server, "many", "nope").status().text() == "service 'many' has no method 'nope'");
 }
 
 TEST_CASE("services and methods are named once, with names that can be printed") {
