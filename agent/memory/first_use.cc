@@ -23,8 +23,10 @@ void FirstUse::begin(std::size_t device) {
   SLIME_LOG(LogLevel::kInfo, "agent", "registers ", regions.size(), " regions with ", devices_.name(device),
             " for its first connection");
   waiting_.try_emplace(device);
-  Task work = [self = weak_from_this(), loop = loop_.weak_from_this(), regions = std::move(regions), device] {
+  Task work = [self = weak_from_this(), loop = loop_.weak_from_this(), closed = closed_,
+               regions = std::move(regions), device] {
     for (const auto& region : regions) {
+      if (closed->load()) break;
       if (const RegionState alive = region.lock()) alive->complete();
     }
     if (const auto still = loop.lock()) {

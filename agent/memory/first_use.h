@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -33,8 +34,12 @@ class FirstUse final : public std::enable_shared_from_this<FirstUse> {
   // Calls `ready` once no region waits for the device: each is registered with it, or has the
   // reason why not. Calls it from inside, or later on the loop.
   void use(std::size_t device, Ready ready);
-  // Drops all calls that wait. A registration that is under way goes on.
-  void close() { waiting_.clear(); }
+  // Drops all calls that wait, and all registrations that have not begun. One that is under way
+  // goes on.
+  void close() {
+    closed_->store(true);
+    waiting_.clear();
+  }
 
  private:
   void begin(std::size_t device);
@@ -47,6 +52,8 @@ class FirstUse final : public std::enable_shared_from_this<FirstUse> {
   const StartThread start_thread_;
   // For each device whose regions are being registered.
   std::map<std::size_t, std::vector<Ready>> waiting_;
+  // Tells the thread that registers to stop; shared with it.
+  const std::shared_ptr<std::atomic<bool>> closed_ = std::make_shared<std::atomic<bool>>(false);
   bool warned_ = false;  // that no thread could be started
 };
 

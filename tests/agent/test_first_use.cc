@@ -358,6 +358,29 @@ TEST_CASE("an agent may be closed while its regions are registered") {
   CHECK(connected.done());
 }
 
+TEST_CASE("closing an agent drops the registrations that have not begun") {
+  Two two;
+  std::vector<MemoryRegion> more;
+  for (int i = 0; i < 32; ++i) more.push_back(take(two.server->allocate(kBytes, Rights::kReadWrite)));
+  // The regions are registered in an order that the test does not know: some come before `weights`.
+  const auto registered = [&] {
+    int out = 0;
+    for (const MemoryRegion& region : more) out += two.registrations(region);
+    return out;
+  };
+  two.fabric.hold_registration(two.weights.data());
+  Future<None> connected = two.client->peer(two.server->address()).connect();
+  two.await_held();
+  const int before = registered();
+  std::thread closing([&] { two.server->close().ignore(); });
+  REQUIRE(eventually([&] { return two.server->unpublish("nothing").code() == Code::kUnavailable; }));
+  REQUIRE(eventually([&] { return two.server->info().connections == 0; }));
+  two.fabric.hold_registration(nullptr);
+  closing.join();
+  CHECK(registered() <= before);
+  two.client->close().ignore();
+}
+
 TEST_CASE("a region of the owner that the device refuses is an error of its own uses alone") {
   Two two;
   two.fabric.refuse_registration(two.weights.data());
