@@ -23,6 +23,7 @@
 #include "ctrl/commands/token_commands.h"
 #include "ctrl/commands/view_commands.h"
 #include "ctrl/server.h"
+#include "ctrl/store/redis_url.h"
 
 // The program nanoctrl.
 namespace slime::ctrl {
@@ -96,6 +97,7 @@ void make_absolute(Flags& flags) {
   constexpr std::string_view kSqlite = "sqlite:";
   if (flags.store.starts_with(kSqlite))
     flags.store = str(kSqlite, absolute(flags.store.substr(kSqlite.size())));
+  if (redis::is_url(flags.store)) flags.store = redis::with_absolute_files(flags.store);
 }
 
 Result<std::unique_ptr<Server>> bind_server(const Flags& flags) {

@@ -1,7 +1,10 @@
 #include "ctrl/store/redis_url.h"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "base/str.h"
 #include "ctrl/types.h"
@@ -95,6 +98,25 @@ Result<Address> parse_url(std::string_view url) {
   if (!host) return bad_url("there is no host:port");
   out.host = host->host;
   out.port = host->port;
+  return out;
+}
+
+std::string with_absolute_files(std::string_view url) {
+  std::string out(url.substr(0, url.find('?')));
+  std::string_view rest = url.substr(out.size());  // "?prefix=NAME&ca=FILE"
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find('&', 1));
+    rest.remove_prefix(part.size());
+    const std::size_t equals = std::min(part.find('='), part.size() - 1);
+    const std::string_view name = part.substr(1, equals - 1);
+    const std::optional<std::string> file = percent_decode(part.substr(equals + 1));
+    std::error_code error;
+    const bool is_file = (name == "ca" || name == "cert" || name == "key") && file && !file->empty();
+    const std::filesystem::path whole =
+        is_file ? std::filesystem::absolute(*file, error) : std::filesystem::path();
+    out +=
+        whole.empty() ? std::string(part) : str(part.substr(0, equals + 1), percent_encode(whole.string()));
+  }
   return out;
 }
 

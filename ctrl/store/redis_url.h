@@ -29,6 +29,8 @@ bool is_url(std::string_view store);
 // also accepts "ca=FILE&cert=FILE&key=FILE". User, password and file names are percent-encoded.
 // kInvalidArgument for an invalid URL; the error does not quote user, password or files.
 Result<Address> parse_url(std::string_view url);
+// Returns the URL with absolute paths of its files. Leaves a URL that parse_url() refuses as it is.
+std::string with_absolute_files(std::string_view url);
 std::string to_string(const Address& address);  // without user, password and files
 
 }  // namespace slime::ctrl::redis

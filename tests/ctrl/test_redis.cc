@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -398,6 +399,21 @@ TEST_CASE("the address of a store in Redis") {
         "redis://h:1/x", "redis://h:1/1/2", "redis://h:1?ttl=3",
         "redis://h:1?prefix=", "redis://h:1?prefix={a}", "redis://me@h:1", "redis://:%zz@h:1"})
     CHECK(redis::parse_url(url).status().code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("the files of a Redis URL may be made absolute; everything else stays as it is") {
+  const std::string here = std::filesystem::current_path().string();
+  const auto tls = redis::parse_url(
+      redis::with_absolute_files("rediss://me:p%40%26s@h:1/3?ca=a%20b&prefix=x&cert=/c&key=d/k"));
+  REQUIRE(tls);
+  CHECK(tls->ca_file == here + "/a b");
+  CHECK(tls->certificate_file == "/c");
+  CHECK(tls->key_file == here + "/d/k");
+  CHECK(tls->prefix == "x");
+  CHECK(tls->password == "p@&s");
+  for (const std::string url : {"redis://h:1", "redis://h:1?", "redis://h:1?prefix=y",
+                                "rediss://h:1?ca=", "rediss://h:1?ca", "rediss://h:1?&&ca=%zz"})
+    CHECK(redis::with_absolute_files(url) == url);
 }
 
 }  // namespace
