@@ -134,7 +134,7 @@ void ChannelImpl::cancel(Ticket ticket) {
   const Scope scope(*this, false);
   const Handle handle = Handle::unpack(ticket.value);
   calls_.tell_cancelled(handle);
-  calls_.fail(handle, Status(Code::kCancelled, "its caller cancelled it before the peer answered"));
+  calls_.fail(handle, Status(Code::kCancelled, "its caller cancelled it"));
 }
 
 // ---------------------------------------------------------------------------------- the answer box
