@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 import slime
-from conftest import peer_and_region, wait_until
+from conftest import PATIENCE, peer_and_region, wait_until
 
 Copy, Rights = slime.Copy, slime.Rights
 
@@ -262,3 +262,43 @@ def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing
     peer.read(Copy(a.register_memory(data), 0, remote, 0, 4)).result()  # Aborted after a reconnect
     assert data == b"xxxx"
     wait_until(lambda: kept[-1:] == b"x" and sys.getrefcount(kept) == 2)
+
+
+def test_a_write_or_an_atomic_that_a_stopped_peer_got_may_have_been_executed(make_agent, start_python):
+    program = start_python(
+        """
+        import sys, slime
+        agent = slime.PeerAgent("stopped", provider="tcp")
+        region = agent.register_memory(bytearray(64), slime.Rights.READ_WRITE)
+        agent.publish("memory", region)
+        print(agent.address)
+        sys.stdin.read()
+        """
+    )
+    a = make_agent("a", provider="tcp")
+    peer = a.peer(program.line())
+    remote = peer.region("memory")
+    mine = a.allocate(64, slime.Rights.LOCAL)
+    os.kill(program.process.pid, signal.SIGSTOP)
+    os.waitpid(program.process.pid, os.WUNTRACED)  # until it has stopped
+    try:
+        futures = {
+            "atomic": peer.fetch_add(remote, 0, 1, timeout=0.5),
+            "write": peer.write(Copy(mine, 8, remote, 8, 8), timeout=0.5),
+            "read": peer.read(Copy(mine, 16, remote, 16, 8), timeout=0.5),
+        }
+        ends = {name: future.exception(20 * PATIENCE) for name, future in futures.items()}
+    finally:
+        os.kill(program.process.pid, signal.SIGCONT)
+    # The first deadline resets the connection, which may end the others before theirs.
+    assert all(isinstance(end, (slime.DeadlineExceeded, slime.Unavailable)) for end in ends.values())
+    assert {name: end.maybe_executed for name, end in ends.items()} == {"atomic": True, "write": True, "read": False}
+
+
+def test_an_atomic_that_the_peer_refuses_was_not_executed(pair):
+    a, b, _ = pair
+    region, peer, remote = peer_and_region(a, b)
+    region.close()
+    with pytest.raises(slime.Error) as error:
+        peer.fetch_add(remote, 0, 1).result()
+    assert not error.value.maybe_executed
