@@ -77,7 +77,7 @@ class FrontThreads {
 
   void start();
   // Gives the request to an idle thread. Queues it if there is none, or if the tenant runs as many
-  // requests as it may. Never waits for a thread.
+  // requests as it may. Does not wait for the thread to run.
   void submit(std::unique_ptr<FrontJob> job);
   // Returns when all submitted requests are done.
   void stop();
