@@ -95,9 +95,15 @@ def serve(role: str, model: str) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a free port that the kernel gives to no other program by itself: vLLM binds it seconds
+    later, and hangs if the port is in use by then."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = list(range(max(1024, first - 20_000), first)) or [0]
+    for port in random.SystemRandom().sample(candidates, min(len(candidates), 100)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    raise SystemExit("vllm_pd.py: no free port on 127.0.0.1")
 
 
 class Server:
