@@ -14,6 +14,20 @@ from conftest import PATIENCE, peer_and_region, wait_until
 Copy, Rights = slime.Copy, slime.Rights
 
 
+def start_owner(start_python, size):
+    """Starts a process that publishes `size` bytes of "x" as the region "memory" over tcp, and prints its address."""
+    return start_python(
+        f"""
+        import sys, slime
+        agent = slime.PeerAgent("owner", provider="tcp")
+        region = agent.register_memory(bytearray(b"x" * {size}), slime.Rights.READ_WRITE)
+        agent.publish("memory", region)
+        print(agent.address)
+        sys.stdin.read()
+        """
+    )
+
+
 def test_offsets_are_those_that_were_named(pair):
     a, b, _ = pair
     region, peer, remote = peer_and_region(a, b)
@@ -237,16 +251,7 @@ def test_an_operation_lets_go_of_its_local_region_when_it_has_ended(pair):
 
 def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing(make_agent, start_python):
     size = 32 << 20
-    program = start_python(
-        """
-        import sys, slime
-        agent = slime.PeerAgent("frozen", provider="tcp")
-        region = agent.register_memory(bytearray(b"x" * (32 << 20)), slime.Rights.READ_WRITE)
-        agent.publish("memory", region)
-        print(agent.address)
-        sys.stdin.read()
-        """
-    )
+    program = start_owner(start_python, size)
     a = make_agent("a", provider="tcp")
     peer = a.peer(program.line())
     remote = peer.region("memory")
@@ -265,16 +270,7 @@ def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing
 
 
 def test_a_write_or_an_atomic_that_a_stopped_peer_got_may_have_been_executed(make_agent, start_python):
-    program = start_python(
-        """
-        import sys, slime
-        agent = slime.PeerAgent("stopped", provider="tcp")
-        region = agent.register_memory(bytearray(64), slime.Rights.READ_WRITE)
-        agent.publish("memory", region)
-        print(agent.address)
-        sys.stdin.read()
-        """
-    )
+    program = start_owner(start_python, 64)
     a = make_agent("a", provider="tcp")
     peer = a.peer(program.line())
     remote = peer.region("memory")
