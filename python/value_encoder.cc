@@ -171,7 +171,7 @@ class Encoder {
     return true;
   }
   // Making an object for an array may run the garbage collector, which may run other Python code.
-  // That code may change the list, so its size is checked for each item. The same holds for dict().
+  // Such code may change the list, so list() checks the size for each item. dict() does the same.
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;

@@ -61,7 +61,8 @@ class Registrations {
   bool kept_ = false;  // hardware may still reach the memory: never free it
   std::vector<transport::DeviceRegion> regions_;
   std::vector<Status> missing_;
-  // Of each device. The store of false publishes its registration to other threads.
+  // For each device: its registration is still to come. add() and miss() store false after they set
+  // regions_ or missing_, so that other threads that load false see these.
   std::unique_ptr<std::atomic<bool>[]> deferred_;
 };
 

@@ -10,8 +10,9 @@ using std::chrono::milliseconds;
 
 Nanos tick_interval(Nanos ttl) { return std::clamp<Nanos>(ttl / 10, milliseconds(50), milliseconds(1000)); }
 
-// Longer than the usual interval between entries, so that no usual pause is taken for an outage.
-// Shorter than the two thirds of the TTL that a lease has left when it is due for renewal.
+// A longer gap between two entries counts as an outage, and renews all leases. The limit is longer
+// than the usual interval between entries, so a usual pause is no outage. It is shorter than the
+// two thirds of the TTL that a lease has left when it is due for renewal.
 Nanos idle_limit(Nanos ttl) { return std::max<Nanos>(ttl / 3, milliseconds(500)); }
 
 Outcome Replay::apply(Registry& registry, EntryId id, const Command& command) {

@@ -64,8 +64,8 @@ enum class FrameType : std::uint8_t {
 inline constexpr std::uint8_t kFlagRendezvous = 1;  // the body is an Offer
 // of an error: the handler may have run before it
 inline constexpr std::uint8_t kFlagMaybeExecuted = 2;
-// Of a request: the request names its method by number, and is answered only if it fails. Of a
-// reply: the reply answers such a one-way request.
+// In a request: the request is one-way. It names its method by number, and is answered only if it
+// fails. In a reply: the reply answers a one-way request.
 inline constexpr std::uint8_t kFlagOneWay = 16;
 inline constexpr std::uint8_t kFlagMetadata = 32;  // kRequest: Extras follow the names
 inline constexpr std::uint8_t kFlagTiming = 32;    // kReply: ServerTimes precede the text

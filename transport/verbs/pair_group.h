@@ -79,7 +79,7 @@ class PairGroup final : public std::enable_shared_from_this<PairGroup> {
   TimePoint flush_by_ = kNever;
   TimePoint last_receive_by_ = kNever;
   TimerId timer_;
-  // What the endpoint left at the device: its send buffers, and the number of its work requests.
+  // The send buffers and the number of work requests that the endpoint left at the device.
   std::vector<std::uint32_t> buffers_;
   std::uint32_t unpolled_ = 0;
 
