@@ -2,8 +2,13 @@
 
 namespace slime {
 
-// Lowers this thread's priority to nice 10, for work that must not slow down other work. Needs no
-// rights; raising the priority again does.
+// Lowers this thread's priority to nice 19, for work that must not slow down other work. Needs no
+// rights; undoing it does.
 void run_in_background();
+
+// Makes the time slices of this thread short, for work that is brief and urgent: Linux 6.12 and
+// newer then run the thread earlier when it wakes up beside busy threads. The thread's share of the
+// processor stays the same. Needs no rights. An older kernel ignores it.
+void run_in_short_slices();
 
 }  // namespace slime

@@ -15,6 +15,7 @@
 
 #include "base/address.h"
 #include "base/log.h"
+#include "base/scheduling.h"
 #include "base/str.h"
 #include "ctrl/http/front_loop.h"
 #include "ctrl/http/front_mailbox.h"
@@ -118,7 +119,10 @@ class Front::Impl {
     workers_.start();
     loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(epoll_), std::move(listener_), tls_.get(),
                                         is_scan_, mailbox_, workers_, gauges_);
-    thread_ = std::thread([this] { loop_->run(); });
+    thread_ = std::thread([this] {
+      run_in_short_slices();
+      loop_->run();
+    });
   }
 
   void stop() {

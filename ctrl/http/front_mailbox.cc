@@ -106,7 +106,7 @@ void FrontThreads::stop() {
 }
 
 void FrontThreads::run(Thread& self) {
-  if (options_.background) run_in_background();
+  options_.background ? run_in_background() : run_in_short_slices();
   while (std::unique_ptr<FrontJob> job = next(self)) handle(std::move(job));
 }
 
