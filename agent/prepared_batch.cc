@@ -78,7 +78,7 @@ Status too_many(std::uint64_t blocks) {
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> copies) const {
   if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
-  auto bound = agent_->starter().bind(transfer, copies);
+  auto bound = agent_->starter().bind(name_, transfer, copies);
   if (!bound) return std::move(bound).error();
   return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, timeout_,
                                                               wait_for_ready_, *std::move(bound)));
@@ -149,7 +149,7 @@ Status PreparedBatch::rebind(std::span<const RemoteRegion> remotes) const {
     return Status(Code::kInvalidArgument,
                   str(remotes.size(), " remote regions, and the batch names ", before->remotes().size()));
   auto after = before->with(remotes);
-  SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer)));
+  SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer), state_->peer));
   const MutexLock lock(state_->mutex);
   state_->bound = std::move(after);
   return {};

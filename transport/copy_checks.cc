@@ -7,9 +7,10 @@
 namespace slime::transport {
 namespace {
 
-Status outside(std::string_view side, std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
-  return {Code::kInvalidArgument,
-          str(side, " offset ", offset, " + ", length, " bytes is outside a region of ", size)};
+Status outside(std::uint64_t offset, std::uint64_t length, std::string_view region, std::uint64_t size,
+               std::string_view of) {
+  return {Code::kInvalidArgument, str(length, " bytes at ", offset, " are not inside the ", region,
+                                      " region of ", size, " bytes", of)};
 }
 
 }  // namespace
@@ -22,15 +23,16 @@ Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_i
     return {Code::kAborted,
             str("the remote region was asked for over another connection; ask ", peer_name, " again")};
   if (!in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()))
-    return outside("local", copy.local_offset, copy.length_bytes, copy.local->length_bytes());
+    return outside(copy.local_offset, copy.length_bytes, "local", copy.local->length_bytes(), "");
   if (!in_bounds(copy.remote_offset, copy.length_bytes, copy.remote->length_bytes()))
-    return outside("remote", copy.remote_offset, copy.length_bytes, copy.remote->length_bytes());
+    return outside(copy.remote_offset, copy.length_bytes, "remote", copy.remote->length_bytes(),
+                   str(" of ", peer_name));
   if (!allows(copy.remote->rights(), need)) {
     const std::string_view what = need == Rights::kReadWrite
                                       ? "both reading and writing, which atomics need, on"
                                   : need == Rights::kRemoteRead ? "reading"
                                                                 : "writing";
-    return {Code::kPermissionDenied, str(peer_name, " does not allow ", what, " this region")};
+    return {Code::kPermissionDenied, str(peer_name, " does not allow ", what, " the remote region")};
   }
   return {};
 }

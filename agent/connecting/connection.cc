@@ -27,6 +27,26 @@ std::string_view state_name(ConnectionState state) {
   return "unknown";
 }
 
+std::string_view state_text(ConnectionState state) {
+  switch (state) {
+    case ConnectionState::kIdle:
+      return "there is no connection";
+    case ConnectionState::kResolving:
+      return "its address is not known yet";
+    case ConnectionState::kHandshaking:
+      return "it has not answered the handshake";
+    case ConnectionState::kReady:
+      return "the connection is ready";
+    case ConnectionState::kDraining:
+      return "the connection is closing";
+    case ConnectionState::kBroken:
+      return "the connection is broken";
+    case ConnectionState::kBackoff:
+      return "the next attempt to connect is not due yet";
+  }
+  return "the connection is in an unknown state";
+}
+
 bool worth_waiting(const Status& reason) {
   switch (reason.code()) {
     case Code::kUnavailable:

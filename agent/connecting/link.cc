@@ -87,13 +87,11 @@ void Link::wait(std::shared_ptr<PeerOperation> operation) {
   const TimePoint until =
       std::min(operation->deadline, deadline_after(operation->began, operation->patience()));
   waiting_.add(std::move(operation), until, [this](const std::shared_ptr<PeerOperation>& late) {
-    const bool receives = !late->connects();
+    const std::string_view missing = late->connects() ? "no connection" : "no message";
     const Status& reason = machine_.reason();
     late->fail(Status(Code::kDeadlineExceeded,
-                      str(key_,
-                          receives ? ": no message before the deadline; the connection is "
-                                   : ": no connection before the deadline; it is ",
-                          state_name(machine_.state()), reason.ok() ? "" : ": ", reason.text())));
+                      str(key_, ": ", missing, " before the deadline; ", state_text(machine_.state()),
+                          reason.ok() ? "" : ": ", reason.text())));
   });
 }
 

@@ -64,12 +64,12 @@ Status BoundCopies::check_locals(std::span<const slime::Copy> copies) {
     if (!transport::in_bounds(copy.local_offset, copy.length_bytes, copy.local.length_bytes()))
       return Status(Code::kInvalidArgument,
                     str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.local_offset,
-                        " are not inside the local region of ", copy.local.length_bytes()));
+                        " are not inside the local region of ", copy.local.length_bytes(), " bytes"));
   }
   return {};
 }
 
-Status BoundCopies::check_remotes(transport::Rights need) const {
+Status BoundCopies::check_remotes(transport::Rights need, std::string_view peer) const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const transport::CopyBlock& copy = copies_[i];
     const RemoteRegion& remote = *copy.remote;
@@ -78,11 +78,12 @@ Status BoundCopies::check_remotes(transport::Rights need) const {
     if (!transport::in_bounds(copy.remote_offset, copy.length_bytes, remote.length_bytes()))
       return Status(Code::kInvalidArgument,
                     str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.remote_offset,
-                        " are not inside the remote region of ", remote.length_bytes()));
+                        " are not inside the remote region of ", remote.length_bytes(), " bytes of ", peer));
     if (!transport::allows(remote.rights(), need))
-      return Status(Code::kPermissionDenied,
-                    str("block ", i, ": the peer does not allow ",
-                        need == transport::Rights::kRemoteRead ? "reading" : "writing", " this region"));
+      return Status(
+          Code::kPermissionDenied,
+          str("block ", i, ": ", peer, " does not allow ",
+              need == transport::Rights::kRemoteRead ? "reading" : "writing", " the remote region"));
   }
   return {};
 }

@@ -36,8 +36,8 @@ class BoundCopies {
   // the first wrong block. All blocks must name a region.
   [[nodiscard]] static Status check_locals(std::span<const slime::Copy> copies);
   // Checks that each block's remote region contains the block and allows `need`. kInvalidArgument
-  // or kPermissionDenied names the first wrong block.
-  [[nodiscard]] Status check_remotes(transport::Rights need) const;
+  // or kPermissionDenied names the first wrong block, and `peer`.
+  [[nodiscard]] Status check_remotes(transport::Rights need, std::string_view peer) const;
   // Checks that the regions can be used on this connection. Takes time proportional to the number
   // of regions, not of blocks.
   [[nodiscard]] Status check_usable(const Session& session) const;

@@ -21,13 +21,13 @@ Future<std::uint64_t> OperationStarter::atomic(const std::string& peer, AtomicOp
                 timeout, wait_for_ready);
 }
 
-Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(Transfer transfer,
+Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(const std::string& peer, Transfer transfer,
                                                             std::span<const Copy> copies) const {
   if (copies.empty()) return Status(Code::kInvalidArgument, "a batch of no blocks");
   SLIME_TRY(parts_.memory.check_blocks(copies));
   SLIME_TRY(BoundCopies::check_locals(copies));
   auto bound = std::make_shared<BoundCopies>(copies, true);
-  SLIME_TRY(bound->check_remotes(rights_for(transfer)));
+  SLIME_TRY(bound->check_remotes(rights_for(transfer), peer));
   return bound;
 }
 

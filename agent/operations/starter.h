@@ -73,7 +73,8 @@ class OperationStarter {
                                bool wait_for_ready);
   // bind() checks and binds the copies of a prepared batch. post() posts the blocks of a bound list
   // that have the numbers `blocks`, or all if there are no numbers.
-  Result<std::shared_ptr<BoundCopies>> bind(Transfer transfer, std::span<const Copy> copies) const;
+  Result<std::shared_ptr<BoundCopies>> bind(const std::string& peer, Transfer transfer,
+                                            std::span<const Copy> copies) const;
   Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);

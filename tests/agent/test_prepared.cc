@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/str.h"
 #include "tests/agent/agents.h"
 
 namespace slime {
@@ -151,6 +152,19 @@ TEST_CASE("what no post could move is refused when it is bound, and the block is
   auto closed = take(pair.a->allocate(kBytes, Rights::kLocal));
   REQUIRE(closed.close().ok());
   CHECK(refused(Transfer::kRead, {closed, 0, pair.remote, 0, 1}) == Code::kInvalidArgument);
+}
+
+TEST_CASE("the refusal of a block names the peer whose region does not take it") {
+  Prepared pair;
+  const auto text = [&](Transfer transfer, const RemoteRegion& remote, std::uint64_t offset) {
+    return pair.peer.prepare(transfer, std::vector<Copy>{{pair.mine, 0, remote, offset, 11}}).status().text();
+  };
+  const std::string name(pair.peer.name());
+  CHECK(text(Transfer::kRead, pair.remote, kBytes - 10).ends_with(str(" bytes of ", name)));
+  const auto readable = take(pair.b->allocate(kBytes, Rights::kRemoteRead));
+  REQUIRE(pair.b->publish("readable", readable).ok());
+  CHECK(text(Transfer::kWrite, take(pair.peer.region("readable")), 0).find(str(name, " does not allow")) !=
+        std::string::npos);
 }
 
 TEST_CASE("lists that are none are refused when they are bound") {
