@@ -14,24 +14,23 @@ missed, but a line has too few rounds to be judged; 130 after Ctrl-C, which prin
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import shlex
-import statistics
 import sys
 import typing
 
 import report as tables
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "compare"))
+import pairs  # noqa: E402
 import programs  # noqa: E402
 import rounds  # noqa: E402
+from pairs import Figure  # noqa: E402
 
-PROBE = "rpc --provider shm --mode caller --face channel --seconds 0.05 --warmup 0.05"
-PROBE_KIND = "ping-pong"  # kind of the limit in its report
 PATIENCE = 120.0  # seconds for one run
-LEAST_ROUNDS = 3  # rounds that a line needs to be judged, unless --rounds is less
 UNITS = {**tables.UNITS, "heartbeat_p99_ms": "ms", "cpu_cores": "cores"}
 PLACES = ("cli/slime", "bin/slime", "slime")  # paths of the program in a build tree or a prefix
 
@@ -57,46 +56,6 @@ class Bars(typing.NamedTuple):
     latency: float  # most allowed new/old of a latency
     drift: float  # most allowed change of the cache-line time within a round
     least_rounds: int
-
-
-class Figure(typing.NamedTuple):
-    name: str
-    less_is_better: bool
-    value: float
-
-
-class Series:
-    """One figure of a line of `slime bench`, and its rounds."""
-
-    def __init__(self, words: str, figure: Figure):
-        self.words = words
-        self.figure = figure.name
-        self.less_is_better = figure.less_is_better
-        self.kept: list = []
-        self.thrown_away: list = []
-
-    def add(self, result: Round, drift: float) -> None:
-        (self.kept if result.drift <= drift else self.thrown_away).append(result)
-
-    def verdict(self, bars: Bars) -> str:
-        """Returns "ok", "slower" or "not judged"."""
-        if len(self.kept) < bars.least_rounds:
-            return "not judged"
-        ratio = statistics.median(each.ratio for each in self.kept)
-        met = ratio <= bars.latency if self.less_is_better else ratio >= bars.rate
-        return "ok" if met else "slower"
-
-    def report(self, bars: Bars) -> dict:
-        out = {"line": self.words, "figure": self.figure, "less_is_better": self.less_is_better,
-               "bar": bars.latency if self.less_is_better else bars.rate, "verdict": self.verdict(bars),
-               "kept": [each._asdict() for each in self.kept],
-               "thrown_away": [each._asdict() for each in self.thrown_away]}
-        if self.kept:
-            ratios = [each.ratio for each in self.kept]
-            out.update(old=statistics.median(each.old for each in self.kept),
-                       new=statistics.median(each.new for each in self.kept),
-                       ratio=statistics.median(ratios), ratio_spread=[min(ratios), max(ratios)])
-        return out
 
 
 def default_lines(seconds: float) -> list:
@@ -138,46 +97,26 @@ def figures_of(report: dict) -> typing.List[Figure]:
     return found
 
 
-def cache_lines_of(report: dict) -> float:
-    """Returns the round trip of two cache lines, in us, from the report of PROBE."""
-    limit = report.get("limit", {})
-    if limit.get("kind") != PROBE_KIND or not limit.get("value", 0) > 0:
-        raise programs.Failed(f"`slime bench {PROBE}` has no limit of the kind {PROBE_KIND}")
-    return float(limit["value"])
+class Bars(typing.NamedTuple):
+    rate: float  # least allowed new/old of a rate
+    latency: float  # most allowed new/old of a latency
+    drift: float  # most allowed change of the cache-line time within a round
+    least_rounds: int
+
+    def of(self, figure: Figure) -> float:
+        return self.latency if figure.less_is_better else self.rate
 
 
 class Comparison:
     """Measures the rounds of all lines. `run(program, words)` returns the report of one `slime bench`."""
 
     def __init__(self, old, new, lines, bars: Bars, count: int, attempts: int, run):
-        self._series = {words: [] for words in lines}  # by line; all series of a line are of the same rounds
         self._old, self._new, self._bars, self._run = old, new, bars, run
-        self._count, self._attempts = count, attempts
-        self._latest: typing.Optional[float] = None  # the latest cache-line time
-
-    def measure(self, say=lambda text: None) -> None:
-        for number in range(self._attempts):
-            missing = [words for words, series in self._series.items() if not series or len(series[0].kept) < self._count]
-            for at, words in enumerate(missing):
-                say(f"round {number + 1}, line {at + 1} of {len(missing)}: {words}")
-                self._round(words, swapped=number % 2 == 1)
-
-    def _round(self, words: str, swapped: bool) -> None:
-        sides = {"old": self._old, "new": self._new}
-        times, figures = [self._latest or self._probe()], {}
-        for side in ("new", "old") if swapped else ("old", "new"):
-            figures[side] = self._figures(sides[side], words)
-            times.append(self._probe())
-        self._latest = times[-1]  # also the time before the next round
-        if [each.name for each in figures["old"]] != [each.name for each in figures["new"]]:
-            raise programs.Failed(f"bench {words}: old and new report other figures")
-        if not self._series[words]:
-            self._series[words] = [Series(words, figure) for figure in figures["old"]]
-        for series, old, new in zip(self._series[words], figures["old"], figures["new"]):
-            series.add(Round(old.value, new.value, tuple(times)), self._bars.drift)
-
-    def _probe(self) -> float:
-        return cache_lines_of(self._run(self._old, PROBE))
+        items = [pairs.Item(words, {"old": functools.partial(self._figures, old, words),
+                                    "new": functools.partial(self._figures, new, words)}, bars.of) for words in lines]
+        self._pairs = pairs.Pairs(items, pairs.Limits(bars.drift, bars.least_rounds), count, attempts,
+                                  lambda: pairs.cache_lines_of(run(old, pairs.PROBE)))
+        self.measure = self._pairs.measure
 
     def _figures(self, program, words: str) -> typing.List[Figure]:
         try:
@@ -186,13 +125,7 @@ class Comparison:
             raise programs.Failed(f"{program} bench {words}: {failure}") from None
 
     def report(self) -> dict:
-        lines = [each.report(self._bars) for series in self._series.values() for each in series]
-        return {"old": str(self._old), "new": str(self._new), "bars": self._bars._asdict(), "lines": lines}
-
-
-def exit_status(report: dict) -> int:
-    verdicts = {line["verdict"] for line in report["lines"]}
-    return 1 if "slower" in verdicts else 3 if "not judged" in verdicts or not verdicts else 0
+        return {"old": str(self._old), "new": str(self._new), "bars": self._bars._asdict(), "lines": self._pairs.report()}
 
 
 def row_of(line: dict) -> list:
@@ -249,7 +182,7 @@ def run(program: pathlib.Path, words: str) -> dict:
 
 def main(arguments) -> int:
     options = read_options(arguments)
-    bars = Bars(options.rate, options.latency, options.drift, min(LEAST_ROUNDS, options.rounds))
+    bars = Bars(options.rate, options.latency, options.drift, min(pairs.LEAST_ROUNDS, options.rounds))
     comparison = Comparison(find_program(options.old), find_program(options.new), options.lines, bars, options.rounds,
                             options.attempts, run)
     try:
@@ -259,7 +192,7 @@ def main(arguments) -> int:
         print(text_of(report), flush=True)
         if options.json:
             pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-    return exit_status(report)
+    return pairs.exit_status(report["lines"])
 
 
 if __name__ == "__main__":

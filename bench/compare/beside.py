@@ -10,6 +10,7 @@ import tempfile
 import typing
 
 import programs
+import rounds
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -54,6 +55,18 @@ def install(packages) -> None:
             raise programs.Failed(f"{command[0]}: {error.strerror}") from error
         if done != 0:
             raise programs.Failed(f"{' '.join(command)} ended with status {done}")
+
+
+def prepare(peers, folder: pathlib.Path, installs: bool, seconds: float) -> None:
+    """Installs, if allowed, and builds what the peers need. Raises Missing if something is not there."""
+    missing = missing_packages(peers)
+    if missing and installs:
+        install(missing)
+        missing = missing_packages(peers)
+    if missing:
+        raise rounds.Missing(f"missing packages: run `{' '.join(install_command(missing))}` as root, or this again "
+                             "with --install, or leave these peers out")
+    build(peers, folder, seconds)
 
 
 # ------------------------------------------------------------------------------------ building

@@ -246,14 +246,7 @@ def prepare(options, comparisons) -> None:
     if not comparisons:
         raise rounds.Missing("none of these comparisons has one of these peers")
     kinds = {peer.kind for item in comparisons for peer in item.peers}
-    missing = beside.missing_packages(kinds)
-    if missing and options.install:
-        beside.install(missing)
-        missing = beside.missing_packages(kinds)
-    if missing:
-        raise rounds.Missing(f"missing packages: run `{' '.join(beside.install_command(missing))}` as root, or this "
-                             "again with --install, or choose others with --peers")
-    beside.build(kinds, options.build, max(options.timeout, 300))
+    beside.prepare(kinds, options.build, options.install, max(options.timeout, 300))
 
 
 def main(arguments) -> int:

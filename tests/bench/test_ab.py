@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BENCH = HERE.parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
 import ab  # noqa: E402
+import pairs  # noqa: E402
 import programs  # noqa: E402
 
 PATIENCE = 120  # seconds for one comparison of stand-ins, on a busy machine
@@ -61,7 +62,7 @@ class Machine:
         self.runs = []
 
     def run(self, program, words):
-        if words == ab.PROBE:
+        if words == pairs.PROBE:
             return probe(self._next(self.cache_lines))
         self.runs.append((program, words))
         return with_figure(CAPTURED["rpc" if words == LATENCY else "rpc_64"], self._next(self.figures[program, words]))
@@ -97,9 +98,9 @@ class Figures(unittest.TestCase):
                 ab.figures_of(report)
 
     def test_the_cache_line_time_is_the_limit_of_one_call_over_shared_memory(self):
-        self.assertEqual(ab.cache_lines_of(CAPTURED["rpc"]), CAPTURED["rpc"]["limit"]["value"])
+        self.assertEqual(pairs.cache_lines_of(CAPTURED["rpc"]), CAPTURED["rpc"]["limit"]["value"])
         with self.assertRaises(programs.Failed):
-            ab.cache_lines_of(CAPTURED["bulk"])
+            pairs.cache_lines_of(CAPTURED["bulk"])
 
 
 class Rounds(unittest.TestCase):
@@ -135,7 +136,7 @@ class Rounds(unittest.TestCase):
         line, = report["lines"]
         self.assertEqual((len(line["kept"]), len(line["thrown_away"])), (0, 4))
         self.assertEqual(line["verdict"], "not judged")
-        self.assertEqual(ab.exit_status(report), 3)
+        self.assertEqual(pairs.exit_status(report["lines"]), 3)
         self.assertIn("1 not judged; rounds: 0 kept, 4 thrown away", ab.text_of(report))
 
     def test_each_figure_of_a_line_is_judged_by_itself_and_measured_in_the_same_run(self):
@@ -148,7 +149,7 @@ class Rounds(unittest.TestCase):
         runs = []
 
         def run(program, words):
-            if words == ab.PROBE:
+            if words == pairs.PROBE:
                 return probe(0.1)
             runs.append(program)
             return report(2.0, 0.5) if program == "old" else report(2.1, 0.6)
@@ -170,7 +171,7 @@ class Rounds(unittest.TestCase):
 class Verdicts(unittest.TestCase):
     def verdict(self, words, old, new, bars=BARS):
         report = compare(Machine({("old", words): [old], ("new", words): [new]}), [words], bars=bars)
-        return report["lines"][0]["verdict"], ab.exit_status(report)
+        return report["lines"][0]["verdict"], pairs.exit_status(report["lines"])
 
     def test_a_latency_may_grow_to_its_bar(self):
         self.assertEqual(self.verdict(LATENCY, 1.0, 1.09), ("ok", 0))
@@ -188,8 +189,8 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.verdict(RATE, 100.0, 51.0, bars), ("ok", 0))
 
     def test_a_missed_bar_counts_more_than_a_line_without_a_verdict(self):
-        self.assertEqual(ab.exit_status({"lines": [{"verdict": "not judged"}, {"verdict": "slower"}]}), 1)
-        self.assertEqual(ab.exit_status({"lines": []}), 3)
+        self.assertEqual(pairs.exit_status([{"verdict": "not judged"}, {"verdict": "slower"}]), 1)
+        self.assertEqual(pairs.exit_status([]), 3)
 
 
 class Program(unittest.TestCase):
@@ -204,7 +205,7 @@ class Program(unittest.TestCase):
             program.write_text(STAND_IN.format(python=sys.executable, folder=str(self.folder), name=name,
                                                patience=PATIENCE))
             program.chmod(0o755)
-            self.answer(name, {ab.PROBE: probe(0.1)})
+            self.answer(name, {pairs.PROBE: probe(0.1)})
 
     def answer(self, name, reports):
         self.answers.setdefault(name, {}).update(reports)
@@ -230,7 +231,7 @@ class Program(unittest.TestCase):
         self.assertIn("2 lines: 1 slower than the bar, 0 not judged; rounds: 4 kept, 0 thrown away", out)
         verdicts = {line["line"]: line["verdict"] for line in json.loads(figures.read_text())["lines"]}
         self.assertEqual(verdicts, {"lat": "slower", "rate": "ok"})
-        runs = [run for run in (self.folder / "runs").read_text().splitlines() if ab.PROBE not in run]
+        runs = [run for run in (self.folder / "runs").read_text().splitlines() if pairs.PROBE not in run]
         self.assertEqual(runs, ["old lat", "new lat", "old rate", "new rate", "new lat", "old lat", "new rate", "old rate"])
 
     def test_ctrl_c_prints_what_there_is(self):
