@@ -106,7 +106,10 @@ void FrontThreads::stop() {
 }
 
 void FrontThreads::run(Thread& self) {
-  options_.background ? run_in_background() : run_in_short_slices();
+  if (options_.background)
+    run_in_background();
+  else
+    run_in_short_slices();
   while (std::unique_ptr<FrontJob> job = next(self)) handle(std::move(job));
 }
 

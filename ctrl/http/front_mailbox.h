@@ -67,7 +67,7 @@ class FrontThreads {
   struct Options {
     std::size_t threads = 0;
     std::size_t of_tenant = 0;  // most threads that run one tenant's requests
-    bool background = false;    // lower scheduling priority
+    bool background = false;    // run_in_background(), not run_in_short_slices()
   };
   FrontThreads(Options options, const ApiHandler& handler, FrontMailbox& mailbox)
       : options_(options), handler_(handler), mailbox_(mailbox), jobs_(options.of_tenant) {}
