@@ -32,9 +32,9 @@ std::string_view state_text(ConnectionState state) {
     case ConnectionState::kIdle:
       return "there is no connection";
     case ConnectionState::kResolving:
-      return "its address is not known yet";
+      return "the peer's address is not known yet";
     case ConnectionState::kHandshaking:
-      return "it has not answered the handshake";
+      return "the peer has not answered the handshake";
     case ConnectionState::kReady:
       return "the connection is ready";
     case ConnectionState::kDraining:

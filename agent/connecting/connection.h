@@ -22,7 +22,7 @@ enum class ConnectionState : std::uint8_t {
   kBackoff,  // an attempt failed; the next may start at next_attempt()
 };
 std::string_view state_name(ConnectionState state);
-// Returns the state as a sentence about the peer or its connection, for error texts.
+// Returns a clause that says what the peer or its connection is doing, for error texts.
 std::string_view state_text(ConnectionState state);
 
 // State machine of the connection to one peer. Its functions take events, and return what the

@@ -91,7 +91,7 @@ void Link::wait(std::shared_ptr<PeerOperation> operation) {
     const Status& reason = machine_.reason();
     late->fail(Status(Code::kDeadlineExceeded,
                       str(key_, ": ", missing, " before the deadline; ", state_text(machine_.state()),
-                          reason.ok() ? "" : ": ", reason.text())));
+                          reason.ok() ? "" : "; last failure: ", reason.text())));
   });
 }
 

@@ -161,6 +161,9 @@ TEST_CASE("the refusal of a block names the peer whose region does not take it")
   };
   const std::string name(pair.peer.name());
   CHECK(text(Transfer::kRead, pair.remote, kBytes - 10).ends_with(str(" bytes of ", name)));
+  const std::vector<Copy> beyond{{pair.mine, 0, pair.remote, kBytes - 10, 11}};
+  const auto outside = pair.peer.write(beyond).wait();
+  CHECK(outside.status().text().ends_with(" bytes of b"));  // the name that the peer gave itself
   const auto readable = take(pair.b->allocate(kBytes, Rights::kRemoteRead));
   REQUIRE(pair.b->publish("readable", readable).ok());
   CHECK(text(Transfer::kWrite, take(pair.peer.region("readable")), 0).find(str(name, " does not allow")) !=
