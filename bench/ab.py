@@ -35,29 +35,6 @@ UNITS = {**tables.UNITS, "heartbeat_p99_ms": "ms", "cpu_cores": "cores"}
 PLACES = ("cli/slime", "bin/slime", "slime")  # paths of the program in a build tree or a prefix
 
 
-class Round(typing.NamedTuple):
-    """The figures of OLD and NEW in one round, and the cache-line times before, between and after the runs."""
-
-    old: float
-    new: float
-    cache_lines_us: typing.Tuple[float, float, float]
-
-    @property
-    def ratio(self) -> float:
-        return self.new / self.old
-
-    @property
-    def drift(self) -> float:
-        return max(self.cache_lines_us) / min(self.cache_lines_us)
-
-
-class Bars(typing.NamedTuple):
-    rate: float  # least allowed new/old of a rate
-    latency: float  # most allowed new/old of a latency
-    drift: float  # most allowed change of the cache-line time within a round
-    least_rounds: int
-
-
 def default_lines(seconds: float) -> list:
     """Returns the default lines: calls one by one and 64 at a time, blocks, connections, over shm and tcp."""
     span = f"--seconds {seconds:g} --warmup 0.2"
@@ -113,7 +90,8 @@ class Comparison:
     def __init__(self, old, new, lines, bars: Bars, count: int, attempts: int, run):
         self._old, self._new, self._bars, self._run = old, new, bars, run
         items = [pairs.Item(words, {"old": functools.partial(self._figures, old, words),
-                                    "new": functools.partial(self._figures, new, words)}, bars.of) for words in lines]
+                                    "new": functools.partial(self._figures, new, words)}, bars.of)
+                 for words in dict.fromkeys(lines)]
         self._pairs = pairs.Pairs(items, pairs.Limits(bars.drift, bars.least_rounds), count, attempts,
                                   lambda: pairs.cache_lines_of(run(old, pairs.PROBE)))
         self.measure = self._pairs.measure

@@ -5,9 +5,10 @@
     bars.py --only calls-64      rows whose name contains this; several: --only ... --only ...
     bars.py --list               prints the rows and their bars
 
-Both sides of a row run right after each other, in rounds; the median of the ratios is judged.
-bench/README.md, "Two builds", says which rounds are discarded. ZeroMQ and gRPC are Debian's
-packages, as for bench/compare/peers.py; --install installs them.
+Both sides of a row run right after each other, in rounds; the median of the ratios is judged. A row
+of p99 / p50, or of the machine's limit, takes both figures from one run. bench/README.md, "Two
+builds", says which rounds are discarded. ZeroMQ and gRPC are Debian's packages, as for
+bench/compare/peers.py; --install installs them.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is
 missed, but a row has too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
@@ -29,6 +30,7 @@ import programs  # noqa: E402
 import rounds  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
+LARGE_SECONDS = 5  # several times what 64 calls of 16 MiB take
 CHANNEL, SPINNING, DEFAULT = "--mode caller --face channel", "--mode caller --face peer", "--mode thread"
 
 
@@ -48,6 +50,7 @@ class Row(typing.NamedTuple):
     beside: Side
     slime: Side
     bar: float
+    least_seconds: float = 0  # of each run, where one operation takes long
 
     @property
     def less_is_better(self) -> bool:
@@ -91,12 +94,12 @@ def sizes() -> list:
     out = []
     for provider, limit, bars in (("shm", "a bare echo of the bytes", (2.5, 1.6, 3)), ("tcp", "a raw echo", (2, 1.8, 1.8))):
         for kib, bar in zip((16, 64, 256), bars):
-            size = f"{kib}K"
+            size, what = f"{kib}K", f"calls of {kib} KiB there and back, {provider}"
             rpc = f"rpc --provider {provider} --size {size}"
-            out.append(Row(f"{provider}-{size}-spinning", f"calls of {kib} KiB there and back, {provider}: spinning agent / {limit}",
+            out.append(Row(f"{provider}-{size}-spinning", f"{what}: spinning agent / {limit}",
                            "p50_us", Side(f"{rpc} {SPINNING}", "limit"), Side(f"{rpc} {SPINNING}"), bar))
             if provider == "shm":
-                out.append(Row(f"{provider}-{size}-default", f"the same, {provider}: default mode / spinning agent", "p50_us",
+                out.append(Row(f"{provider}-{size}-default", f"{what}: default mode / spinning agent", "p50_us",
                                Side(f"{rpc} {SPINNING}"), Side(f"{rpc} {DEFAULT}"), 1.3))
     return out
 
@@ -107,9 +110,9 @@ def large_calls() -> list:
         rpc = f"rpc --provider {provider} --inflight 64 --size 16M"
         grpc = echo("grpc", wire, 64, 16 * MIB)
         out.append(Row(f"{provider}-16M-64-default", f"64 calls of 16 MiB in flight, {provider}: default mode / gRPC",
-                       "ops_per_s", grpc, Side(f"{rpc} {DEFAULT}"), bar))
+                       "ops_per_s", grpc, Side(f"{rpc} {DEFAULT}"), bar, LARGE_SECONDS))
         out.append(Row(f"{provider}-16M-64-channel", f"64 calls of 16 MiB in flight, {provider}: spinning Channel / gRPC",
-                       "ops_per_s", grpc, Side(f"{rpc} {CHANNEL}"), 1.5))
+                       "ops_per_s", grpc, Side(f"{rpc} {CHANNEL}"), 1.5, LARGE_SECONDS))
     return out
 
 
@@ -120,7 +123,7 @@ ROWS = [*calls(), *blocks(), *sizes(), *large_calls()]
 
 
 class OneRun:
-    """Gives the report of one run twice: to both sides of a row that are of the same run."""
+    """Runs once for both sides of a row: the second call returns the report of the first."""
 
     def __init__(self, run):
         self._run, self._left = run, None
@@ -137,25 +140,32 @@ def figure_of(report: dict, figure: str) -> float:
     try:
         value = float(report["limit"]["value"] if figure == "limit" else report[figure])
     except (KeyError, TypeError, ValueError):
-        raise programs.Failed(f"a report without {figure}") from None
+        raise programs.Failed(f"the report has no {figure}") from None
     if not value > 0:
-        raise programs.Failed(f"its {figure} is {value}")
+        raise programs.Failed(f"{figure} is {value}, not above 0")
     return value
 
 
 def item_of(row: Row, bench, setting: beside.Setting) -> pairs.Item:
-    """`bench(words)` returns the report of one `slime bench`."""
-    shared = OneRun(functools.partial(bench, row.slime.words)) if row.beside.words == row.slime.words else None
+    """`bench(words, seconds)` returns the report of one `slime bench`."""
+    setting = setting._replace(seconds=max(setting.seconds, row.least_seconds))
+    run = functools.partial(bench, seconds=setting.seconds)
+    # Any failure ends the program, so no report of a failed round is left over.
+    shared = OneRun(functools.partial(run, row.slime.words)) if row.beside.words == row.slime.words else None
 
-    def measure(side: Side) -> list:
-        report = side.peer(setting) if side.peer else shared() if shared else bench(side.words)
-        return [pairs.Figure(row.figure, row.less_is_better, figure_of(report, side.figure or row.figure))]
+    def measure(name: str, side: Side) -> list:
+        try:
+            report = side.peer(setting) if side.peer else shared() if shared else run(side.words)
+            return [pairs.Figure(row.figure, row.less_is_better, figure_of(report, side.figure or row.figure))]
+        except programs.Failed as failure:
+            raise programs.Failed(f"{row.name}, {name}: {failure}") from None
 
-    return pairs.Item(row.name, {"beside": functools.partial(measure, row.beside),
-                                 "slime": functools.partial(measure, row.slime)}, lambda _: row.bar)
+    sides = {"beside": row.beside, "slime": row.slime}
+    return pairs.Item(row.name, {name: functools.partial(measure, name, side) for name, side in sides.items()},
+                      lambda _: row.bar)
 
 
-def run_bench(program: pathlib.Path, words: str, seconds: float, timeout: float) -> dict:
+def run_bench(program: pathlib.Path, timeout: float, words: str, seconds: float) -> dict:
     command = [str(program), "bench", *shlex.split(words), "--seconds", f"{seconds:g}", "--json"]
     return programs.run_slime(command, None, timeout)
 
@@ -185,16 +195,15 @@ def text_of(lines: list, drift: float) -> str:
 
 
 def read_options(arguments):
-    parser = rounds.parser_of(__doc__)
+    parser = rounds.parser_of(__doc__, 11)
     rounds.add_seconds(parser, 0.01, 0.5)
-    parser.set_defaults(rounds=11)
     parser.add_argument("--attempts", type=int, help="rounds in all, with those thrown away (3 x --rounds)")
     parser.add_argument("--only", action="append", metavar="TEXT", help="only rows whose name contains this")
     parser.add_argument("--list", action="store_true", help="print the rows instead")
     parser.add_argument("--drift", type=rounds.within(float, 1, 1000), default=1.3,
                         help="most change of the cache-line time within a round (1.3 times)")
-    parser.add_argument("--build", type=rounds.absolute, default=rounds.ROOT / "build/compare", metavar="DIR",
-                        help="where the peers' programs are compiled (build/compare)")
+    parser.add_argument("--build", type=rounds.absolute, default=rounds.ROOT / "build/peers", metavar="DIR",
+                        help="where the peers' programs are compiled (build/peers)")
     parser.add_argument("--install", action="store_true", help="install the Debian packages that are missing")
     parser.add_argument("--json", metavar="FILE", help="write the report with every round there")
     options = parser.parse_args(arguments)
@@ -214,12 +223,13 @@ def main(arguments) -> int:
             [row.name, f"{'<=' if row.less_is_better else '>='} {row.bar:g}", row.what] for row in options.rows]))
         return 0
     rounds.need_slime(options.slime)
-    beside.prepare({row.beside.kind for row in options.rows if row.beside.kind}, options.build, options.install,
-                   max(options.timeout, 300))
-    bench = functools.partial(run_bench, options.slime, timeout=options.timeout)
+    kinds = {row.beside.kind for row in options.rows if row.beside.kind}
+    if kinds:
+        beside.prepare(kinds, options.build, options.install, max(options.timeout, 300))
+    bench = functools.partial(run_bench, options.slime, options.timeout)
     setting = beside.Setting(options.build, options.seconds, options.timeout)
     measuring = pairs.Pairs(
-        [item_of(row, functools.partial(bench, seconds=options.seconds), setting) for row in options.rows],
+        [item_of(row, bench, setting) for row in options.rows],
         pairs.Limits(options.drift, min(pairs.LEAST_ROUNDS, options.rounds)), options.rounds, options.attempts,
         lambda: pairs.cache_lines_of(programs.run_slime([str(options.slime), "bench", *shlex.split(pairs.PROBE), "--json"],
                                                         None, options.timeout)))

@@ -1,8 +1,9 @@
-"""Runs of two sides right after each other, in rounds; the ratios of the rounds judge a bar.
+"""Runs two sides right after each other, in rounds, and compares the median of the rounds' ratios
+with a bar.
 
-Before, between and after the two runs of a round the round trip of two cache lines is measured. A
-round in which it changed is discarded and measured again: the machine has moved the processes to
-other cores.
+Before, between and after the two runs of a round the round trip of two cache lines is measured. If
+the machine moves the processes to other cores, this time changes. A round in which it changed by
+more than `Limits.drift` is discarded and measured again, as long as attempts are left.
 """
 
 import statistics
@@ -113,7 +114,7 @@ class Pairs:
         self._latest = times[-1]  # also the time before the next round
         first, second = (figures[side] for side in item.sides)
         if [each.name for each in first] != [each.name for each in second]:
-            raise programs.Failed(f"{item.name}: {' and '.join(item.sides)} report other figures")
+            raise programs.Failed(f"{item.name}: {' and '.join(item.sides)} report different figures")
         series = self._series[item.name]
         if not series:
             series += [Series(item, figure) for figure in first]

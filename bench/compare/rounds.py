@@ -42,13 +42,13 @@ def absolute(text: str) -> pathlib.Path:
     return pathlib.Path(text).absolute()
 
 
-def parser_of(doc: str) -> argparse.ArgumentParser:
+def parser_of(doc: str, usual_rounds: int = 5) -> argparse.ArgumentParser:
     """Returns a parser with the options of every comparison."""
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slime", type=absolute, default=ROOT / "build/release/cli/slime",
                         help="the program (build/release/cli/slime)")
-    parser.add_argument("--rounds", type=within(int, 1, 1000), default=5, help="(5)")
+    parser.add_argument("--rounds", type=within(int, 1, 1000), default=usual_rounds, help=f"({usual_rounds})")
     parser.add_argument("--timeout", type=within(float, 1, 3600), default=120, metavar="SECONDS",
                         help="after which one run has failed (120)")
     return parser

@@ -162,6 +162,18 @@ class Rounds(unittest.TestCase):
                          [("heartbeat_p99_ms", "ok"), ("cpu_cores", "slower")])
         self.assertIn("0.6 cores", ab.text_of(found))
 
+    def test_a_line_that_is_named_twice_is_measured_once(self):
+        machine = Machine({(side, LATENCY): [1.0] for side in ("old", "new")})
+        line, = compare(machine, [LATENCY, LATENCY])["lines"]
+        self.assertEqual(len(line["kept"]), 3)
+
+    def test_builds_that_report_different_figures_cannot_be_compared(self):
+        def run(program, words):
+            return probe(0.1) if words == pairs.PROBE else CAPTURED["rpc" if program == "old" else "rpc_64"]
+
+        with self.assertRaisesRegex(programs.Failed, "rpc: old and new report different figures"):
+            ab.Comparison("old", "new", ["rpc"], BARS, 3, 9, run).measure()
+
     def test_one_program_on_both_sides_is_measured_twice(self):
         machine = Machine({("same", LATENCY): [1, 2, 2, 1, 1, 2]})
         line, = compare(machine, [LATENCY], old="same", new="same")["lines"]

@@ -4,6 +4,7 @@ The reports are from real runs (captured/slime_*.json); tests replace some figur
 """
 
 import copy
+import functools
 import json
 import pathlib
 import subprocess
@@ -21,6 +22,7 @@ import programs  # noqa: E402
 from test_ab import CAPTURED, PATIENCE, STAND_IN, probe  # noqa: E402
 
 SECONDS = "--seconds 0.5"
+SETTING = beside.Setting(pathlib.Path("nowhere"), 0.5, 10)
 
 
 def rpc(**figures):
@@ -43,27 +45,46 @@ class Rows(unittest.TestCase):
     def test_a_row_of_one_run_measures_once(self):
         runs = []
 
-        def bench(words):
-            runs.append(words)
+        def bench(words, seconds):
+            runs.append((words, seconds))
             return rpc(p50_us=2.0, p99_us=6.0)
 
         row = row_of("call-1-default-tail")
-        sides = bars.item_of(row, bench, None).sides
+        sides = bars.item_of(row, bench, SETTING).sides
         for order in (("beside", "slime"), ("slime", "beside")):
             found = {side: sides[side]()[0].value for side in order}
             self.assertEqual(found, {"beside": 2.0, "slime": 6.0})
-        self.assertEqual(runs, [row.slime.words] * 2)
+        self.assertEqual(runs, [(row.slime.words, SETTING.seconds)] * 2)
 
     def test_a_row_beside_the_machine_takes_its_limit(self):
         report = rpc(p50_us=9.0)
         report["limit"]["value"] = 3.0
-        sides = bars.item_of(row_of("tcp-64K-spinning"), lambda words: report, None).sides
+        sides = bars.item_of(row_of("tcp-64K-spinning"), lambda words, seconds: report, SETTING).sides
         self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [3.0, 9.0])
 
     def test_a_report_without_the_figure_is_an_error(self):
-        sides = bars.item_of(row_of("calls-64-spinning"), lambda words: {"ops_per_s": 0}, None).sides
-        with self.assertRaises(programs.Failed):
+        sides = bars.item_of(row_of("calls-64-spinning"), lambda words, seconds: {"ops_per_s": 0}, SETTING).sides
+        with self.assertRaisesRegex(programs.Failed, "calls-64-spinning, slime: ops_per_s is 0"):
             sides["slime"]()
+
+    def test_a_row_beside_another_system_runs_its_program_for_as_long_as_slime(self):
+        runs = []
+
+        def run_echo(setting, **words):
+            runs.append((setting.seconds, words["wire"], words["inflight"], words["size"]))
+            return {"ops_per_s": 50.0}
+
+        def bench(words, seconds):
+            runs.append(seconds)
+            return {"ops_per_s": 200.0}
+
+        for name, seconds, size in (("calls-64-default", 0.5, 64), ("shm-16M-64-default", bars.LARGE_SECONDS, 16 << 20)):
+            row = row_of(name)
+            row = row._replace(beside=row.beside._replace(peer=functools.partial(run_echo, **row.beside.peer.keywords)))
+            sides = bars.item_of(row, bench, SETTING).sides
+            self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [50.0, 200.0])
+            self.assertEqual(runs, [(seconds, "ipc", 64, size), seconds])
+            runs.clear()
 
 
 class Program(unittest.TestCase):
@@ -86,15 +107,40 @@ class Program(unittest.TestCase):
     def test_rows_are_judged_and_the_exit_status_says_whether_one_is_missed(self):
         row = row_of("call-1-default")
         report = self.folder / "report.json"
-        for p50, verdict, wanted in ((14.0, "met", 0), (16.0, "missed", 1)):
+        for p50, verdict, total, wanted in ((14.0, "ok", "2 rows: 2 met, 0 missed", 0),
+                                            (16.0, "slower", "2 rows: 1 met, 1 missed", 1)):
             status, out, errors = self.run_bars(
                 {row.beside.words: rpc(p50_us=10.0), row.slime.words: rpc(p50_us=p50, p99_us=p50)},
                 "--only", "call-1-default", "--rounds", "2", "--json", report)
             self.assertEqual(status, wanted, errors)
-            self.assertIn(verdict, out)
+            self.assertIn(total, out)
             found = {line["line"]: line for line in json.loads(report.read_text())["rows"]}
+            self.assertEqual(found["call-1-default"]["verdict"], verdict)
             self.assertAlmostEqual(found["call-1-default"]["ratio"], p50 / 10)
             self.assertEqual(len(found["call-1-default"]["kept"]), 2)
+
+    def test_a_run_without_the_figure_names_its_row_and_keeps_the_rows_before(self):
+        row = row_of("call-1-default")
+        report = self.folder / "report.json"
+        figures = rpc(p50_us=10.0, p99_us=10.0)
+        bad = {key: value for key, value in figures.items() if key != "p99_us"}
+        status, out, errors = self.run_bars({row.beside.words: figures, row.slime.words: bad}, "--only", "call-1-default",
+                                            "--json", report)
+        self.assertEqual(status, 2)
+        self.assertIn("call-1-default-tail, slime: the report has no p99_us", errors)
+        self.assertIn("1 rows:", out)
+        self.assertEqual([line["line"] for line in json.loads(report.read_text())["rows"]], ["call-1-default"])
+
+    def test_a_machine_that_never_holds_still_gives_no_verdict(self):
+        found = []
+        row = row_of("call-1-default-tail")
+        item = bars.item_of(row, lambda words, seconds: found.append(words) or rpc(p50_us=2.0, p99_us=6.0), SETTING)
+        times = iter([0.1, 0.5] * 100)
+        measuring = pairs.Pairs([item], pairs.Limits(1.3, 3), 3, 4, lambda: next(times))
+        measuring.measure()
+        line, = measuring.report()
+        self.assertEqual((line["verdict"], len(line["thrown_away"]), len(found)), ("not judged", 4, 4))
+        self.assertEqual(pairs.exit_status([line]), 3)
 
     def test_wrong_usage_says_what_to_do(self):
         status, _, errors = self.run_bars({}, "--only", "no such row")
