@@ -178,6 +178,7 @@ nixl() {
   local run=("$interpreter" -c 'import os, pytest, sys; code = pytest.main(sys.argv[1:]); sys.stdout.flush(); os._exit(code)'
     -q -p no:cacheprovider)
   proof "nixl $version, the plugin's binary face" "${run[@]}" tests/integrations/test_nixl_abi.py
+  proof "nixl $version, the program of docs/integrations/nixl.md" "${run[@]}" tests/integrations/test_nixl_page.py
   proof "nixl $version, API over UCX" "${run[@]}" "${tests[@]}" --backend UCX
   if [ -n "$nixl_source" ]; then
     api=$nixl_source/test/python/test_nixl_api.py

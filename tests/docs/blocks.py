@@ -17,7 +17,7 @@ from typing import Iterator, List, NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)$")
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
-# Pages whose blocks need NIXL.
+# Pages whose blocks need NIXL: tests/integrations/test_nixl_page.py runs them.
 ELSEWHERE = {"integrations/nixl.md"}
 STANDARD = ("cstdio", "chrono", "span", "sstream", "string", "vector")
 
