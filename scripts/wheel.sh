@@ -84,7 +84,9 @@ for version in "${versions[@]}"; do
     venv="$root/build/wheels/$version/venv" python=$program wheels="$root/build/wheels/$version/wheel"
     make_venv
     # Unity: nobody debugs these builds, and they take a third of the time.
-    make_wheel "$version" "$program" -C "build-dir=build/wheels/$version/build" -C cmake.define.SLIME_UNITY=ON
+    # The long option: pip knows its short form since 23.1 only, and CPython 3.9 comes with 23.0.
+    make_wheel "$version" "$program" --config-settings="build-dir=build/wheels/$version/build" \
+      --config-settings=cmake.define.SLIME_UNITY=ON
   )
 done
 if [ ${#missing[@]} -gt 0 ]; then
