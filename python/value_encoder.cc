@@ -170,8 +170,8 @@ class Encoder {
     }
     return true;
   }
-  // Making an object for an array may run the garbage collector, which may run other Python code.
-  // Such code may change the list, so list() checks the size for each item. dict() does the same.
+  // Checks the size of the list for each item, as dict() does: making an object for an array may
+  // run the garbage collector, and with it Python code that changes the list.
   bool list(PyObject* value, int depth) {
     const Py_ssize_t size = PyList_GET_SIZE(value);
     if (!container(size, 0x90, 0xdc, 0xdd)) return false;

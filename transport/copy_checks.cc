@@ -5,15 +5,11 @@
 #include "base/str.h"
 
 namespace slime::transport {
-namespace {
 
-Status outside(std::uint64_t offset, std::uint64_t length, std::string_view region, std::uint64_t size,
-               std::string_view of) {
-  return {Code::kInvalidArgument, str(length, " bytes at ", offset, " are not inside the ", region,
-                                      " region of ", size, " bytes", of)};
+std::string not_inside(std::uint64_t offset, std::uint64_t length, std::string_view region,
+                       std::uint64_t size) {
+  return str(length, " bytes at ", offset, " are not inside the ", region, " region of ", size, " bytes");
 }
-
-}  // namespace
 
 Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id,
                     std::string_view peer_name) {
@@ -23,10 +19,12 @@ Status explain_copy(const CopyBlock& copy, Rights need, std::uint64_t endpoint_i
     return {Code::kAborted,
             str("the remote region was asked for over another connection; ask ", peer_name, " again")};
   if (!in_bounds(copy.local_offset, copy.length_bytes, copy.local->length_bytes()))
-    return outside(copy.local_offset, copy.length_bytes, "local", copy.local->length_bytes(), "");
+    return {Code::kInvalidArgument,
+            not_inside(copy.local_offset, copy.length_bytes, "local", copy.local->length_bytes())};
   if (!in_bounds(copy.remote_offset, copy.length_bytes, copy.remote->length_bytes()))
-    return outside(copy.remote_offset, copy.length_bytes, "remote", copy.remote->length_bytes(),
-                   str(" of ", peer_name));
+    return {Code::kInvalidArgument,
+            str(not_inside(copy.remote_offset, copy.length_bytes, "remote", copy.remote->length_bytes()),
+                " of ", peer_name)};
   if (!allows(copy.remote->rights(), need)) {
     const std::string_view what = need == Rights::kReadWrite
                                       ? "both reading and writing, which atomics need, on"

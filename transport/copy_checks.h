@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -13,6 +14,11 @@ namespace slime::transport {
 inline bool in_bounds(std::uint64_t offset, std::uint64_t length, std::uint64_t size) {
   return offset <= size && length <= size - offset;
 }
+
+// Returns a text for an error: "8 bytes at 60 are not inside the local region of 64 bytes".
+// `region`: "local" or "remote".
+std::string not_inside(std::uint64_t offset, std::uint64_t length, std::string_view region,
+                       std::uint64_t size);
 
 inline bool copy_is_right(const CopyBlock& copy, Rights need, std::uint64_t endpoint_id) {
   return copy.local != nullptr && copy.local->valid() && copy.remote != nullptr &&

@@ -62,9 +62,9 @@ Status BoundCopies::check_locals(std::span<const slime::Copy> copies) {
     if (copy.local.state()->closed())
       return Status(Code::kInvalidArgument, str("block ", i, ": the local region is closed"));
     if (!transport::in_bounds(copy.local_offset, copy.length_bytes, copy.local.length_bytes()))
-      return Status(Code::kInvalidArgument,
-                    str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.local_offset,
-                        " are not inside the local region of ", copy.local.length_bytes(), " bytes"));
+      return Status(Code::kInvalidArgument, str("block ", i, ": ",
+                                                transport::not_inside(copy.local_offset, copy.length_bytes,
+                                                                      "local", copy.local.length_bytes())));
   }
   return {};
 }
@@ -76,9 +76,10 @@ Status BoundCopies::check_remotes(transport::Rights need, std::string_view peer)
     if (remote.endpoint_id() == 0)
       return Status(Code::kInvalidArgument, str("block ", i, ": no remote region"));
     if (!transport::in_bounds(copy.remote_offset, copy.length_bytes, remote.length_bytes()))
-      return Status(Code::kInvalidArgument,
-                    str("block ", i, ": ", copy.length_bytes, " bytes at ", copy.remote_offset,
-                        " are not inside the remote region of ", remote.length_bytes(), " bytes of ", peer));
+      return Status(Code::kInvalidArgument, str("block ", i, ": ",
+                                                transport::not_inside(copy.remote_offset, copy.length_bytes,
+                                                                      "remote", remote.length_bytes()),
+                                                " of ", peer));
     if (!transport::allows(remote.rights(), need))
       return Status(
           Code::kPermissionDenied,

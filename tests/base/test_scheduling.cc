@@ -14,7 +14,7 @@ using namespace slime;
 
 namespace {
 
-// What the kernel says of the calling thread, see sched_getattr(2).
+// The scheduling attributes that sched_getattr(2) reports of a thread.
 struct Attributes {
   std::uint32_t size = 0;
   std::uint32_t policy = 0;
