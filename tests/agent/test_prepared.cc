@@ -166,8 +166,11 @@ TEST_CASE("the refusal of a block names the peer whose region does not take it")
   CHECK(outside.status().text().ends_with(" bytes of b"));  // the name that the peer gave itself
   const auto readable = take(pair.b->allocate(kBytes, Rights::kRemoteRead));
   REQUIRE(pair.b->publish("readable", readable).ok());
-  CHECK(text(Transfer::kWrite, take(pair.peer.region("readable")), 0).find(str(name, " does not allow")) !=
-        std::string::npos);
+  const auto read_only = take(pair.peer.region("readable"));
+  CHECK(text(Transfer::kWrite, read_only, 0).find(str(name, " does not allow")) != std::string::npos);
+  const auto denied = pair.peer.fetch_add(read_only, 0, 1).wait();
+  CHECK(denied.status().text() ==
+        "b does not allow both reading and writing, which atomics need, on the remote region");
 }
 
 TEST_CASE("lists that are none are refused when they are bound") {

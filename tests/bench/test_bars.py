@@ -7,9 +7,11 @@ import copy
 import functools
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -141,6 +143,23 @@ class Program(unittest.TestCase):
         line, = measuring.report()
         self.assertEqual((line["verdict"], len(line["thrown_away"]), len(found)), ("not judged", 4, 4))
         self.assertEqual(pairs.exit_status([line]), 3)
+
+    def test_ctrl_c_prints_what_there_is(self):
+        row = row_of("call-1-spinning")  # the rows of the default mode never end
+        lines = {f"{words} {SECONDS}": rpc(p50_us=10.0) for words in (row.beside.words, row.slime.words)}
+        (self.folder / "answers.json").write_text(json.dumps({"slime": {pairs.PROBE: probe(0.1), **lines}}))
+        process = subprocess.Popen([sys.executable, "-B", BENCH / "bars.py", "--slime", self.slime, "--only", "call-1-"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + PATIENCE
+        runs = self.folder / "runs"
+        while "--mode thread" not in (runs.read_text() if runs.exists() else ""):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn("1 rows:", out)
+        self.assertIn("call-1-spinning", out)
 
     def test_wrong_usage_says_what_to_do(self):
         status, _, errors = self.run_bars({}, "--only", "no such row")
