@@ -27,7 +27,8 @@ PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
 // ------------------------------------------------------------------------------------------- start
 
 PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options)
-    : options_(named(std::move(options), instance_)), admission_(options_.name) {}
+    : options_(named(std::move(options), instance_)),
+      admission_(std::make_shared<agent::Admission>(options_.name)) {}
 
 Result<std::unique_ptr<PeerAgent>> PeerAgentImpl::start(PeerAgentOptions options,
                                                         transport::ProviderTable table) {
@@ -83,7 +84,7 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
   const transport::HandshakeOptions handshake = board.handshake;
   const transport::Outlets outlets = [this] { return devices_->outlets(ports_); };
   memory_ = std::make_unique<agent::AgentMemory>(
-      weak_from_this(), admission_, devices_, [this](std::vector<std::string> names) {
+      weak_from_this(), *admission_, devices_, [this](std::vector<std::string> names) {
         loop_->dispatch(
             [self = shared_from_this(), names = std::move(names)] { self->switchboard_->revoke(names); });
       });
@@ -91,10 +92,10 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
                                                       memory_->regions(), std::move(board));
   starter_ = std::make_unique<agent::OperationStarter>(
       agent::OperationStarter::Parts{.owner = weak_from_this(),
-                                     .admission = admission_,
+                                     .admission = *admission_,
                                      .loop = loop_,
                                      .driver = std::make_shared<agent::AgentDriver>(
-                                         loop_, admission_.guard(), options_.progress == Progress::kPolled),
+                                         loop_, admission_, options_.progress == Progress::kPolled),
                                      .switchboard = *switchboard_,
                                      .memory = *memory_},
       options_.progress, options_.timeout);
@@ -105,7 +106,7 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
                                        .ctrl_url = options_.ctrl_url,
                                        .timeout = options_.timeout});
   keeper_ = std::make_unique<agent::Keeper>(
-      *loop_, [this](const std::string& name, std::shared_ptr<agent::PeerOperation> operation) {
+      *loop_, [this](const std::string& name, agent::OperationPtr<agent::PeerOperation> operation) {
         switchboard_->submit(name, std::move(operation));
       });
   // The handlers may capture `this`: only sessions call them, and close() ends every session before
@@ -281,8 +282,8 @@ Status PeerAgentImpl::check_may_wait() const {
 }
 
 Status PeerAgentImpl::disconnect(const std::string& peer) {
-  const agent::Admission::Pass pass(admission_);
-  if (!pass) return admission_.refusal();
+  const agent::Admission::Pass pass(*admission_);
+  if (!pass) return admission_->refusal();
   loop_->run([&] { switchboard_->disconnect(peer); });
   return {};
 }
@@ -311,8 +312,8 @@ Status PeerAgentImpl::publish(std::string_view name, const MemoryRegion& region)
 }
 
 Status PeerAgentImpl::serve(rpc::Service& service) {
-  agent::Admission::Pass pass(admission_);
-  if (!pass) return admission_.refusal();
+  agent::Admission::Pass pass(*admission_);
+  if (!pass) return admission_->refusal();
   ctrl::ServiceInfo shown{.name = service.name(), .kind = options_.kind, .methods = {}};
   for (const auto& [method, handler] : service.methods()) shown.methods.push_back(method);
   // nanoctrl accepts a limited number of methods for each service, and only valid method names. A
@@ -346,33 +347,33 @@ ServiceProxy PeerAgentImpl::proxy(std::string service, ProxyOptions options) {
 }
 
 void PeerAgentImpl::add_interceptor(std::shared_ptr<rpc::ServerInterceptor> interceptor) {
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   if (pass) server_->add_interceptor(std::move(interceptor));
 }
 
 Status PeerAgentImpl::drain(Nanos bound) {
   SLIME_TRY(check_may_wait());
-  agent::Admission::Pass pass(admission_);
-  if (!pass) return admission_.refusal();
+  agent::Admission::Pass pass(*admission_);
+  if (!pass) return admission_->refusal();
   const std::shared_ptr<rpc::Server> server = server_;
   pass.leave();
   return server->drain(bound);
 }
 
 void PeerAgentImpl::on_imm(ImmHandler handler) {
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   if (!pass) return;
   loop_->run([&] { std::swap(imm_handler_, handler); });
 }
 
 void PeerAgentImpl::release_credit(std::uint64_t session) {
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   if (!pass) return;  // closing the connection gives the credit back
   loop_->dispatch([self = shared_from_this(), session] { self->switchboard_->release_credit(session); });
 }
 
 void PeerAgentImpl::on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler) {
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   if (!pass) return;
   loop_->run([&] { disconnect_handlers_.push_back(std::move(handler)); });
 }
@@ -385,11 +386,11 @@ bool PeerAgentImpl::poll(Nanos budget) {
 // ------------------------------------------------------------------------------------------- close
 
 Status PeerAgentImpl::close(Nanos bound) {
-  if (forked()) return admission_.refusal();
+  if (forked()) return admission_->refusal();
   SLIME_TRY(check_may_wait());
   const MutexLock lock(close_mutex_);
   if (closed_) return close_status_;
-  admission_.close();
+  admission_->close();
   close_status_ = close_parts(bound);
   closed_ = true;
   return close_status_;

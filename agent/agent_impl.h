@@ -44,7 +44,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   [[nodiscard]] const PeerAgentOptions& options() const { return options_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] const InstanceId& instance() const { return instance_; }
-  [[nodiscard]] bool forked() const { return admission_.forked(); }
+  [[nodiscard]] bool forked() const { return admission_->forked(); }
   Peer peer(std::string name);
 
   // Returns true on a thread that close() waits for: the loop's thread, a caller that drives the
@@ -97,7 +97,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
 
   const InstanceId instance_ = InstanceId::random();
   PeerAgentOptions options_;  // declared after instance_, from which the default name is made
-  agent::Admission admission_;
+  const std::shared_ptr<agent::Admission> admission_;
   std::string address_;
 
   std::shared_ptr<agent::Devices> devices_;

@@ -190,7 +190,7 @@ AgentInfo PeerAgentImpl::info(Nanos bound) {
   out.outage_tolerated = options_.outage_tolerated;
   out.memory_bytes = options_.memory_bytes;
   out.max_payload_bytes = options_.max_payload_bytes;
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   out.state = forked() ? "forked" : pass ? "open" : "closed";
   if (registrar_ && !forked()) out.registry = info_of(registrar_->view());
   if (!pass) return out;
@@ -227,18 +227,18 @@ void PeerAgentImpl::add_view(AgentInfo& out, const LoopView& view) const {
 PeerInfo PeerAgentImpl::peer_info(const std::string& peer) {
   agent::PeerView view;
   view.name = peer;
-  const agent::Admission::Pass pass(admission_);
+  const agent::Admission::Pass pass(*admission_);
   if (pass) {
     loop_->run([&] { view = switchboard_->view(peer); });
   } else {
-    view.error = admission_.refusal();
+    view.error = admission_->refusal();
   }
   return info_of(view);
 }
 
 Result<std::vector<RegisteredPeer>> PeerAgentImpl::list_peers(Nanos timeout) {
   SLIME_TRY(check_may_wait());
-  SLIME_TRY(admission_.refusal());
+  SLIME_TRY(admission_->refusal());
   if (options_.ctrl_url.empty())
     return Status(Code::kInvalidArgument,
                   "this agent has no registry: set ctrl_url to list the peers of one");

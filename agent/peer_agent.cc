@@ -21,9 +21,8 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 Future<None> Peer::connect(Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().submit(name_,
-                                  std::make_shared<agent::ConnectOperation>(agent_->starter().driver()),
-                                  span(timeout), wait_for_ready_);
+  return agent_->starter().submit(name_, agent_->starter().make<agent::ConnectOperation>(), span(timeout),
+                                  wait_for_ready_);
 }
 
 Result<RemoteRegion> Peer::region(std::string_view name, Nanos timeout) {
@@ -34,9 +33,8 @@ Result<RemoteRegion> Peer::region(std::string_view name, Nanos timeout) {
 
 Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos timeout) {
   if (!agent_) return Future<RemoteRegion>::ready(no_agent());
-  return agent_->starter().submit(
-      name_, std::make_shared<agent::RegionOperation>(agent_->starter().driver(), std::string(name)),
-      span(timeout), wait_for_ready_);
+  return agent_->starter().submit(name_, agent_->starter().make<agent::RegionOperation>(std::string(name)),
+                                  span(timeout), wait_for_ready_);
 }
 
 Future<None> Peer::read(std::span<const Copy> copies, Nanos timeout) {
@@ -81,17 +79,15 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
     return Future<None>::ready(
         Status(Code::kResourceExhausted, str("no memory to copy a message of ", bytes.size(), " bytes")));
   }
-  return agent_->starter().submit(
-      name_, std::make_shared<agent::SendOperation>(agent_->starter().driver(), tag, std::move(body)),
-      span(timeout), wait_for_ready_);
+  return agent_->starter().submit(name_, agent_->starter().make<agent::SendOperation>(tag, std::move(body)),
+                                  span(timeout), wait_for_ready_);
 }
 
 template <class T>
 Future<T> Peer::receive(std::uint64_t tag, Nanos timeout) {
   if (!agent_) return Future<T>::ready(no_agent());
-  return agent_->starter().submit(
-      name_, std::make_shared<agent::RecvOperation<T>>(agent_->starter().patient_driver(), tag),
-      span(timeout), wait_for_ready_);
+  return agent_->starter().submit(name_, agent_->starter().make_patient<agent::RecvOperation<T>>(tag),
+                                  span(timeout), wait_for_ready_);
 }
 
 Future<Payload> Peer::recv(std::uint64_t tag, Nanos timeout) { return receive<Payload>(tag, timeout); }
@@ -101,7 +97,7 @@ Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos timeout) {
 }
 
 template <class Call>
-auto RawPeer::begin(std::shared_ptr<Call> call, Nanos timeout) const {
+auto RawPeer::begin(agent::OperationPtr<Call> call, Nanos timeout) const {
   call->take_for(signature_);
   return agent_->starter().begin(name_, std::move(call), settings_, span(timeout), wait_for_ready_);
 }
@@ -109,9 +105,7 @@ auto RawPeer::begin(std::shared_ptr<Call> call, Nanos timeout) const {
 Future<Payload> RawPeer::call(std::string_view service, std::string_view method, ByteVector arguments,
                               Nanos timeout) const {
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return begin(std::make_shared<agent::CallOperation>(agent_->starter().driver(), std::string(service),
-                                                      std::string(method), std::move(arguments)),
-               timeout);
+  return begin(agent_->starter().make<agent::CallOperation>(service, method, std::move(arguments)), timeout);
 }
 
 Future<Payload> RawPeer::call_attached(std::string_view service, std::string_view method,
@@ -119,17 +113,13 @@ Future<Payload> RawPeer::call_attached(std::string_view service, std::string_vie
   if (request.attachments.empty() && request.into.empty() && !request.raw)
     return call(service, method, std::move(request.body), timeout);
   if (!agent_) return Future<Payload>::ready(no_agent());
-  return begin(std::make_shared<agent::AttachedCall>(agent_->starter().driver(), std::string(service),
-                                                     std::string(method), std::move(request)),
-               timeout);
+  return begin(agent_->starter().make<agent::AttachedCall>(service, method, std::move(request)), timeout);
 }
 
 Future<None> RawPeer::one_way_attached(std::string_view service, std::string_view method,
                                        rpc::AttachedBody request, Nanos timeout) const {
   if (!agent_) return Future<None>::ready(no_agent());
-  return begin(std::make_shared<agent::OneWayOperation>(agent_->starter().driver(), std::string(service),
-                                                        std::string(method), std::move(request)),
-               timeout);
+  return begin(agent_->starter().make<agent::OneWayOperation>(service, method, std::move(request)), timeout);
 }
 
 RawStream RawPeer::stream_attached(std::string_view service, std::string_view method,
@@ -140,8 +130,8 @@ RawStream RawPeer::stream_attached(std::string_view service, std::string_view me
     return {std::move(end), Future<Payload>::ready(no_agent())};
   }
   auto end = std::make_shared<rpc::StreamEnd>(agent_->starter().patient_driver(), reads);
-  auto operation = std::make_shared<agent::StreamOperation>(
-      agent_->starter().patient_driver(), std::string(service), std::string(method), std::move(request), end);
+  auto operation =
+      agent_->starter().make_patient<agent::StreamOperation>(service, method, std::move(request), end);
   // The idle timeout also bounds the time to connect.
   const Nanos total = span(timeout);
   const Nanos idle = idle_timeout_ == Nanos::zero() ? agent_->options().streams.idle_timeout : idle_timeout_;

@@ -162,8 +162,10 @@ struct CallOptions {
 class PeerAgentImpl;
 class Stub;
 namespace agent {
+template <class T>
+class OperationPtr;
 class Session;
-}
+}  // namespace agent
 
 // The calls of a Peer with arguments and results as encoded bytes; see Peer::raw(). Cheap to copy.
 // Thread: any.
@@ -199,7 +201,7 @@ class RawPeer {
   RawPeer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
       : agent_(std::move(agent)), name_(std::move(name)) {}
   template <class Call>
-  auto begin(std::shared_ptr<Call> call, Nanos timeout) const;
+  auto begin(agent::OperationPtr<Call> call, Nanos timeout) const;
   [[nodiscard]] Nanos span(Nanos timeout) const { return timeout == Nanos::zero() ? timeout_ : timeout; }
 
   std::shared_ptr<PeerAgentImpl> agent_;
@@ -276,8 +278,7 @@ class Peer : private RawPeer {
     if constexpr (rpc::kMayAttach<A...>) {
       return call<R>(CallOptions{}, service, method, args...);
     } else {
-      return rpc::decode_future<R>(RawPeer::call(service, method, rpc::encode_arguments(args...)),
-                                   rpc::method_label(service, method));
+      return rpc::decode_future<R>(RawPeer::call(service, method, rpc::encode_arguments(args...)));
     }
   }
   template <class R, class... A>
@@ -285,8 +286,7 @@ class Peer : private RawPeer {
                                                       std::string_view method, const A&... args) {
     rpc::AttachedBody request = rpc::encode_attached_arguments(args...);
     request.into = std::move(options.into);
-    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.timeout),
-                                 rpc::method_label(service, method));
+    return rpc::decode_future<R>(call_attached(service, method, std::move(request), options.timeout));
   }
   // Calls a method with a known C++ signature, and requires the server's method to match; see
   // with_signature().

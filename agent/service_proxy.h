@@ -118,8 +118,7 @@ class ServiceProxy : private RawServiceProxy {
   // Like Peer::call(): call<int>("add", 1, 2).
   template <class R, class... A>
   Future<typename rpc::detail::ValueOf<R>::Type> call(std::string_view method, const A&... args) const {
-    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)),
-                                 rpc::method_label(service_, method));
+    return rpc::decode_future<R>(call_attached(method, rpc::encode_attached_arguments(args...)));
   }
   // Like Peer::call_bytes().
   Future<rpc::Payload> call_bytes(std::string_view method, ByteVector body, Nanos timeout = {}) const {

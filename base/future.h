@@ -2,186 +2,16 @@
 
 #include <coroutine>
 #include <memory>
-#include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
-#include "base/fork.h"
 #include "base/function.h"
-#include "base/mutex.h"
+#include "base/future_state.h"
 #include "base/result.h"
 
 namespace slime {
-
-// Makes progress in a thread that waits for a future, for example by driving a Loop.
-class Driver {
- public:
-  Driver() = default;
-  Driver(const Driver&) = delete;
-  Driver& operator=(const Driver&) = delete;
-  virtual ~Driver() = default;
-  // Returns when done() is true or the deadline has passed. `sleep` waits for the same two events,
-  // but makes no progress: a driver with a thread of its own may call it. Thread: any, several at
-  // once; not from a loop callback.
-  virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
-};
-
-namespace detail {
-
-// State that a Promise and its Futures share. Completed exactly once.
-template <class T>
-class FutureState {
- public:
-  explicit FutureState(std::shared_ptr<Driver> driver) : driver_(std::move(driver)) {}
-
-  // Completes the state. Returns false, and drops `result`, if the state was completed before.
-  bool complete(Result<T> result) {
-    return settle([&] {
-      mutex_.assert_held();  // by settle()
-      result_.emplace(std::move(result));
-    });
-  }
-  // Completes the state now. `make` makes the outcome later, in the thread that takes the outcome.
-  bool complete_with(UniqueFunction<Result<T>()> make) {
-    return settle([&] {
-      mutex_.assert_held();  // by settle()
-      make_ = std::move(make);
-    });
-  }
-  [[nodiscard]] bool done() const {
-    const MutexLock lock(mutex_);
-    return settled_;
-  }
-  [[nodiscard]] const std::shared_ptr<Driver>& driver() const { return driver_; }
-  bool wait_done(Nanos timeout) {
-    const TimePoint deadline =
-        timeout == Nanos::max() ? kNever : deadline_after(steady_clock().now(), timeout);
-    const auto sleep = [this, deadline] {
-      const MutexLock lock(mutex_);
-      const auto ready = [this]() SLIME_REQUIRES(mutex_) { return settled_; };
-      if (deadline == kNever)
-        changed_.wait(mutex_, ready);
-      else
-        changed_.wait_until(mutex_, deadline, ready);
-    };
-    if (driver_)
-      driver_->wait([this] { return done(); }, deadline, sleep);
-    else
-      sleep();
-    return done();
-  }
-  void on_done(Task callback) {
-    {
-      const MutexLock lock(mutex_);
-      if (!settled_) {
-        callbacks_.push_back(std::move(callback));
-        return;
-      }
-    }
-    callback();
-  }
-  // Call only after done().
-  Result<T> take() {
-    UniqueFunction<Result<T>()> make;
-    {
-      const MutexLock lock(mutex_);
-      SLIME_CHECK(settled_);
-      if (taken_) return Status(Code::kInvalidArgument, "the result of this future was taken before");
-      taken_ = true;
-      if (result_) return std::move(*result_);
-      make = std::move(make_);
-    }
-    return make();
-  }
-  void set_cancel(Task cancel) {
-    const MutexLock lock(mutex_);
-    // the function left in `cancel` is destroyed after the lock is released
-    if (!settled_) std::swap(cancel_, cancel);
-  }
-  void cancel() {
-    Task cancel;
-    // outcome to destroy after the lock is released; it then returns its message
-    std::optional<Result<T>> untaken;
-    UniqueFunction<Result<T>()> unmade;
-    {
-      const MutexLock lock(mutex_);
-      if (settled_) {
-        if (!gives_back_ || taken_ || (result_ && !*result_)) return;
-        std::swap(untaken, result_);
-        std::swap(unmade, make_);
-        result_.emplace(Status(Code::kCancelled, "cancelled before it was taken, and given back"));
-        return;
-      }
-      cancelled_ = true;
-      cancel = std::exchange(cancel_, Task());
-    }
-    if (cancel) cancel();
-  }
-  // Makes cancel() destroy an outcome that was not taken; the destroyed outcome returns its
-  // message. Call before sharing the state.
-  void give_back_untaken() { gives_back_ = true; }
-
- private:
-  template <class F>
-  bool settle(F store) {
-    std::vector<Task> callbacks;
-    // outcome of a cancelled future, to destroy after the lock is released
-    std::optional<Result<T>> untaken;
-    UniqueFunction<Result<T>()> unmade;
-    Task cancel;  // destroyed after the lock is released: it may own the receiver of this outcome
-    {
-      const MutexLock lock(mutex_);
-      if (settled_) return false;
-      store();
-      settled_ = true;
-      if (cancelled_ && gives_back_ && !(result_ && !*result_)) {
-        std::swap(untaken, result_);
-        std::swap(unmade, make_);
-        result_.emplace(Status(Code::kCancelled, "cancelled before it came, and given back"));
-      }
-      callbacks.swap(callbacks_);
-      cancel = std::exchange(cancel_, Task());
-    }
-    changed_.notify_all();
-    for (Task& callback : callbacks) callback();
-    return true;
-  }
-
-  const std::shared_ptr<Driver> driver_;
-  mutable Mutex mutex_;
-  CondVar changed_;
-  std::optional<Result<T>> result_ SLIME_GUARDED_BY(mutex_);
-  // if set, makes the outcome when it is taken
-  UniqueFunction<Result<T>()> make_ SLIME_GUARDED_BY(mutex_);
-  std::vector<Task> callbacks_ SLIME_GUARDED_BY(mutex_);
-  Task cancel_ SLIME_GUARDED_BY(mutex_);
-  bool settled_ SLIME_GUARDED_BY(mutex_) = false;
-  bool taken_ SLIME_GUARDED_BY(mutex_) = false;
-  bool gives_back_ = false;  // set before the state is shared
-  bool cancelled_ SLIME_GUARDED_BY(mutex_) = false;
-};
-
-// Owned by all copies of a future together: cancels the future when the last copy is dropped.
-template <class T>
-class CancelsWhenDropped {
- public:
-  explicit CancelsWhenDropped(std::shared_ptr<FutureState<T>> state) : state_(std::move(state)) {}
-  CancelsWhenDropped(const CancelsWhenDropped&) = delete;
-  CancelsWhenDropped& operator=(const CancelsWhenDropped&) = delete;
-  // Skips cancel() in a forked child: a thread of the parent may have held the state's lock at the
-  // fork.
-  ~CancelsWhenDropped() {
-    if (process_ == fork_generation()) state_->cancel();
-  }
-  [[nodiscard]] FutureState<T>* state() const { return state_.get(); }
-
- private:
-  const std::shared_ptr<FutureState<T>> state_;
-  const std::uint64_t process_ = fork_generation();
-};
-
-}  // namespace detail
 
 // The outcome of an operation. Copies share the outcome. Dropping a future does not cancel the
 // operation, except where the function that returned it says so (receives, reads of streams).
@@ -190,13 +20,20 @@ template <class T>
 class [[nodiscard]] Future {
  public:
   Future() = default;
-  explicit Future(std::shared_ptr<detail::FutureState<T>> state) : state_(std::move(state)) {}
+  // Takes over a future that was counted before. `take`: takes the outcome of its state.
+  explicit Future(detail::FutureRef state,
+                  Result<T> (*take)(detail::FutureCore&) = &detail::FutureState<T>::take)
+      : state_(std::move(state)), take_(take) {}
 
-  // Returns a future that is done.
-  static Future ready(Result<T> result) {
-    auto state = std::make_shared<detail::FutureState<T>>(nullptr);
+  // Returns a future that is done. Not inlined: GCC 12 would warn that the value of an error is
+  // uninitialized, although no path reads it.
+  [[gnu::noinline]] static Future ready(Result<T> result) {
+    auto* const state = new detail::PromiseState<T>(nullptr);
+    state->add_first_future();
+    Future out{detail::FutureRef(state)};
     state->complete(std::move(result));
-    return Future(std::move(state));
+    state->drop_producer();
+    return out;
   }
 
   // Waits for the outcome and takes it, once. After `timeout` returns kDeadlineExceeded with
@@ -205,12 +42,12 @@ class [[nodiscard]] Future {
   Result<T> wait(Nanos timeout = Nanos::max()) {
     if (!state_) return Status(Code::kInvalidArgument, "an empty future");
     if (!state_->wait_done(timeout)) return Status::wait_timed_out();
-    return state_->take();
+    return take_(*state_);
   }
   // Like wait(), but does not take the outcome. Returns false on timeout.
   bool wait_done(Nanos timeout) const { return state_ && state_->wait_done(timeout); }
   [[nodiscard]] bool done() const { return state_ && state_->done(); }
-  [[nodiscard]] bool valid() const { return state_ != nullptr; }
+  [[nodiscard]] bool valid() const { return static_cast<bool>(state_); }
   // Returns the driver for threads that wait for a future derived from this one. May be null.
   [[nodiscard]] std::shared_ptr<Driver> driver() const { return state_ ? state_->driver() : nullptr; }
   // Asks the operation to end early. The future still completes: with kCancelled, or with an
@@ -222,7 +59,7 @@ class [[nodiscard]] Future {
   // Calls `task` as soon as the future is done: now if it is done already, else on the completing
   // thread (the loop: be short, never wait there). Does not take the outcome.
   void on_done(Task task) const {
-    SLIME_CHECK(state_ != nullptr);
+    SLIME_CHECK(state_);
     state_->on_done(std::move(task));
   }
   // Takes the outcome and calls fn(Result<T>) as soon as the future is done: now if it is done
@@ -230,53 +67,72 @@ class [[nodiscard]] Future {
   // future.
   template <class F>
   void then(F fn) && {
-    SLIME_CHECK(state_ != nullptr);
-    auto state = std::move(state_);
-    auto* raw = state.get();
-    raw->on_done([state = std::move(state), fn = std::move(fn)]() mutable { fn(state->take()); });
+    SLIME_CHECK(state_);
+    detail::FutureCore& core = *state_;
+    core.on_done(
+        [state = std::move(state_), take = take_, fn = std::move(fn)]() mutable { fn(take(*state)); });
+  }
+  // Returns a future of make(outcome, label). `make` runs in the thread that takes the value;
+  // `label` is the state's label for error texts. Empties this future. Costs nothing. Not for a
+  // future that map() returned.
+  template <class R, Result<R> (*make)(Result<T>, const detail::FutureCore&)>
+  Future<R> map() && {
+    SLIME_CHECK(state_ && take_ == &detail::FutureState<T>::take);
+    return Future<R>(std::move(state_), [](detail::FutureCore& core) -> Result<R> {
+      return make(detail::FutureState<T>::take(core), core);
+    });
   }
 
   // co_await future: resumes on the completing thread.
   auto operator co_await() && {
     struct Awaiter {
-      std::shared_ptr<detail::FutureState<T>> state;
+      detail::FutureRef state;
+      Result<T> (*take)(detail::FutureCore&);
       [[nodiscard]] bool await_ready() const { return state->done(); }
       void await_suspend(std::coroutine_handle<> waiter) {
-        const auto keep = state;  // resuming may destroy this awaiter
+        const detail::FutureRef keep = state;  // resuming may destroy this awaiter
         keep->on_done([waiter] { waiter.resume(); });
       }
-      Result<T> await_resume() { return state->take(); }
+      Result<T> await_resume() { return take(*state); }
     };
-    SLIME_CHECK(state_ != nullptr);
-    return Awaiter{std::move(state_)};
+    SLIME_CHECK(state_);
+    return Awaiter{std::move(state_), take_};
   }
 
  private:
-  std::shared_ptr<detail::FutureState<T>> state_;
+  detail::FutureRef state_;
+  Result<T> (*take_)(detail::FutureCore&) = &detail::FutureState<T>::take;
 };
 
 // Completes a Future. A Promise that is dropped without completing completes its Future with
-// kInternal, so that no thread waits for ever because of a bug.
+// kInternal, so that no thread waits for ever because of a bug. Thread: one at a time.
 template <class T>
 class Promise {
  public:
   explicit Promise(std::shared_ptr<Driver> driver = nullptr)
-      : state_(std::make_shared<detail::FutureState<T>>(std::move(driver))) {}
-  Promise(Promise&&) noexcept = default;
-  Promise& operator=(Promise&&) noexcept = default;
+      : state_(new detail::PromiseState<T>(std::move(driver))) {}
+  Promise(Promise&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  Promise& operator=(Promise&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
   ~Promise() {
-    if (state_) state_->complete(Status(Code::kInternal, "a promise was dropped without an outcome"));
+    if (state_ != nullptr) state_->abandon();
   }
 
-  Future<T> future() const { return Future<T>(state_); }
+  Future<T> future() const {
+    state_->add_first_future();
+    return Future<T>(detail::FutureRef(state_));
+  }
   // Returns a future that does not lose a received message. cancel(), or dropping the last copy
   // (which cancels), destroys an outcome that was not taken. The destroyed outcome (a Delivery, or
   // the function given to complete_with()) returns its message. Call once, instead of future().
   Future<T> owning_future() const {
     state_->give_back_untaken();
-    const auto owner = std::make_shared<detail::CancelsWhenDropped<T>>(state_);
-    return Future<T>(std::shared_ptr<detail::FutureState<T>>(owner, owner->state()));
+    return future();
   }
+  // Sets the label for error texts of a derived future, such as "calc.add". Call before future().
+  void set_label(std::string label) { state_->set_label(std::move(label)); }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
   // Completes the future with the value of `make`, which runs in the thread that takes the outcome:
   // for work such as decoding that the completing thread (the loop) should not do.
@@ -287,7 +143,7 @@ class Promise {
   void on_cancel(Task cancel) { state_->set_cancel(std::move(cancel)); }
 
  private:
-  std::shared_ptr<detail::FutureState<T>> state_;
+  detail::PromiseState<T>* state_;
 };
 
 }  // namespace slime

@@ -20,6 +20,12 @@ inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
 // off.
 inline constexpr Nanos kCloseBound = std::chrono::seconds(2);
 
+// Blocks of at most this size are kept for reuse (block_pool.h): the records of operations are
+// smaller. Per size, a thread keeps as many as it may have operations in flight without a lock.
+inline constexpr std::size_t kPooledBlockBytes = 2048;
+inline constexpr std::size_t kBlocksOfThread = 128;
+inline constexpr std::size_t kBlocksOfProcess = 1024;
+
 // Size at which a log file is rotated, and number of old files that are kept: 64 MiB at most in
 // all.
 inline constexpr std::size_t kLogFileBytes = 16 << 20;

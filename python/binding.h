@@ -121,21 +121,23 @@ auto run_blocking(F fn) -> decltype(fn()) {
     const nb::gil_scoped_release unlocked;
     return fn();
   }
-  auto outcome = std::make_shared<slime::detail::FutureState<std::unique_ptr<R>>>(nullptr);
+  Promise<std::unique_ptr<R>> promise;
+  auto outcome = promise.future();
   {
     const MutexLock lock(detail::helpers().mutex);
     ++detail::helpers().running;
   }
-  std::thread([outcome, fn = std::make_unique<F>(std::move(fn))]() mutable {
-    outcome->complete(std::make_unique<R>((*fn)()));
+  std::thread([promise = std::optional(std::move(promise)),
+               fn = std::make_unique<F>(std::move(fn))]() mutable {
+    promise->complete(std::make_unique<R>((*fn)()));
     fn.reset();
-    outcome.reset();
+    promise.reset();
     const MutexLock lock(detail::helpers().mutex);
     --detail::helpers().running;
     detail::helpers().changed.notify_all();
   }).detach();
-  wait_in_slices([&](Nanos slice) { return outcome->wait_done(slice); }, Nanos::max());
-  return std::move(**outcome->take());
+  wait_in_slices([&](Nanos slice) { return outcome.wait_done(slice); }, Nanos::max());
+  return std::move(**outcome.wait());
 }
 
 // Converts a Python int that fits the return type. Raises InvalidArgument, with `name` in the text,

@@ -483,30 +483,29 @@ inline std::string method_label(std::string_view service, std::string_view metho
   return out.append(service).append(1, '.').append(method);
 }
 
+namespace detail {
+
+// For Future::map().
+template <class Value>
+Result<Value> decode_reply(Result<Payload> payload, const slime::detail::FutureCore& core) {
+  if (!payload) return std::move(payload).error();
+  auto value = decode_value<Value>(payload->bytes(), payload->attachments());
+  if (value) return value;
+  const std::string of = core.label();
+  return Status(Code::kInternal, str("bad reply", of.empty() ? "" : " of ", of, ": ", value.error().text()))
+      .with_maybe_executed(true);
+}
+
+}  // namespace detail
+
 // Returns a future of the decoded reply. The thread that takes the value decodes it. If the value
-// does not convert to R, the error is kInternal with maybe_executed(), and its text names `of`, the
-// method's label.
+// does not convert to R, the error is kInternal with maybe_executed(), and its text names the
+// method, if the reply's state has it as its label.
 template <class R>
-Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply, std::string of = {}) {
+Future<typename detail::ValueOf<R>::Type> decode_future(Future<Payload> reply) {
   using Value = typename detail::ValueOf<R>::Type;
   if (!reply.valid()) return Future<Value>::ready(Status(Code::kInvalidArgument, "an empty future"));
-  Promise<Value> promise(reply.driver());
-  Future<Value> future = promise.future();
-  promise.on_cancel([source = reply]() mutable { source.cancel(); });
-  std::move(reply).then([promise = std::move(promise), of = std::move(of)](Result<Payload> payload) mutable {
-    if (!payload) {
-      promise.complete(std::move(payload).error());
-      return;
-    }
-    promise.complete_with([payload = std::move(*payload), of = std::move(of)]() -> Result<Value> {
-      auto value = decode_value<Value>(payload.bytes(), payload.attachments());
-      if (value) return value;
-      return Status(Code::kInternal,
-                    str("bad reply", of.empty() ? "" : " of ", of, ": ", value.error().text()))
-          .with_maybe_executed(true);
-    });
-  });
-  return future;
+  return std::move(reply).map<Value, &detail::decode_reply<Value>>();
 }
 
 }  // namespace slime::rpc

@@ -25,6 +25,8 @@ class Keeper::Attempt final : public PeerOperation {
   [[nodiscard]] std::string describe() const override { return "keep connected"; }
 
  private:
+  void retire() noexcept override { delete this; }
+
   Keeper* keeper_;
   const std::string peer_;
 };
@@ -37,10 +39,10 @@ void Keeper::want(std::vector<std::string> peers) {
       continue;
     }
     loop_.cancel_timer(it->second.retry);
-    const std::shared_ptr<Attempt> attempt = std::move(it->second.attempt);
+    const OperationPtr<PeerOperation> attempt = std::move(it->second.attempt);
     it = wanted_.erase(it);
     if (attempt) {
-      attempt->forget();
+      static_cast<Attempt&>(*attempt).forget();
       attempt->cancel();
     }
   }
@@ -70,7 +72,7 @@ void Keeper::connect(const std::string& peer) {
   const auto it = wanted_.find(peer);
   if (it == wanted_.end() || it->second.attempt) return;
   loop_.cancel_timer(it->second.retry);
-  auto attempt = std::make_shared<Attempt>(*this, peer);
+  OperationPtr<Attempt> attempt(new Attempt(*this, peer));
   it->second.attempt = attempt;
   submit_(peer, std::move(attempt));
 }

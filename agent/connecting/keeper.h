@@ -17,7 +17,7 @@ namespace slime::agent {
 class Keeper {
  public:
   // Submits an operation on `peer` as a user would, so the agent connects to the peer.
-  using Submit = std::function<void(const std::string& peer, std::shared_ptr<PeerOperation> operation)>;
+  using Submit = std::function<void(const std::string& peer, OperationPtr<PeerOperation> operation)>;
 
   Keeper(transport::Loop& loop, Submit submit) : loop_(loop), submit_(std::move(submit)) {}
   ~Keeper() { close(); }
@@ -37,7 +37,7 @@ class Keeper {
   class Attempt;
   struct Wanted {
     // waits for the connection; null: connected, or `retry` is armed
-    std::shared_ptr<Attempt> attempt;
+    OperationPtr<PeerOperation> attempt;
     transport::TimerId retry;
   };
   void connect(const std::string& peer);

@@ -40,7 +40,7 @@ void Link::note_state() {
 
 // -------------------------------------------------------------------------------------- operations
 
-void Link::submit(std::shared_ptr<PeerOperation> operation) {
+void Link::submit(OperationPtr<PeerOperation> operation) {
   if (takes_at_once()) {
     start(std::move(operation));
     return;
@@ -78,15 +78,15 @@ void Link::submit(std::shared_ptr<PeerOperation> operation) {
 // one before that turn, and that operation must wait for the next connection.
 bool Link::usable() const { return machine_.state() == ConnectionState::kReady && !session_->lost(); }
 
-void Link::start(std::shared_ptr<PeerOperation> operation) {
+void Link::start(OperationPtr<PeerOperation> operation) {
   session_->touch();
   operation->start(*session_);
 }
 
-void Link::wait(std::shared_ptr<PeerOperation> operation) {
+void Link::wait(OperationPtr<PeerOperation> operation) {
   const TimePoint until =
       std::min(operation->deadline, deadline_after(operation->began, operation->patience()));
-  waiting_.add(std::move(operation), until, [this](const std::shared_ptr<PeerOperation>& late) {
+  waiting_.add(std::move(operation), until, [this](const OperationPtr<PeerOperation>& late) {
     const std::string_view missing = late->connects() ? "no connection" : "no message";
     const Status& reason = machine_.reason();
     late->fail(Status(Code::kDeadlineExceeded,

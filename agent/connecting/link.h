@@ -52,7 +52,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  void submit(std::shared_ptr<PeerOperation> operation);
+  void submit(OperationPtr<PeerOperation> operation);
   // Returns whether submit() would start an operation now, without queueing it.
   [[nodiscard]] bool takes_at_once() const { return usable() && waiting_.empty() && !flushing_; }
   // Ends the attempt to connect, and fails all waiting operations.
@@ -108,8 +108,8 @@ class Link {
   void resolve(bool fresh);
   void connect();
   [[nodiscard]] bool usable() const;
-  void start(std::shared_ptr<PeerOperation> operation);
-  void wait(std::shared_ptr<PeerOperation> operation);
+  void start(OperationPtr<PeerOperation> operation);
+  void wait(OperationPtr<PeerOperation> operation);
   void flush();
   void fail_waiting();
   void arm_retry();

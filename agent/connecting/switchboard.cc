@@ -71,7 +71,7 @@ void Switchboard::run_deferred() noexcept {
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
 }
 
-void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> operation) {
+void Switchboard::submit(const std::string& key, OperationPtr<PeerOperation> operation) {
   if (closing_) {
     operation->fail(closed_status());
     return;
@@ -80,11 +80,11 @@ void Switchboard::submit(const std::string& key, std::shared_ptr<PeerOperation> 
   link_for(key).submit(std::move(operation));
 }
 
-bool Switchboard::submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation) {
+bool Switchboard::submit_at_once(const std::string& key, OperationPtr<PeerOperation>& operation) {
   Link* const link = find_link(key);
   if (closing_ || link == nullptr || !link->takes_at_once()) return false;
   operations_.add(*operation);
-  link->submit(operation);
+  link->submit(std::move(operation));
   return true;
 }
 

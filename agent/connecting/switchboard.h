@@ -113,10 +113,11 @@ class Switchboard final : public transport::Acceptor,
 
   // Gives the peer back the held credit of one notification: see Endpoint::release_credits().
   void release_credit(Pairing::Id session);
-  void submit(const std::string& key, std::shared_ptr<PeerOperation> operation);
-  // Starts the operation if the peer's connection is ready and no operation waits for it; else
-  // returns false and does nothing. Runs no callbacks except those of the operation.
-  bool submit_at_once(const std::string& key, const std::shared_ptr<PeerOperation>& operation);
+  void submit(const std::string& key, OperationPtr<PeerOperation> operation);
+  // Starts the operation, and takes it over, if the peer's connection is ready and no operation
+  // waits for it; else returns false and does nothing. Runs no callbacks except those of the
+  // operation.
+  bool submit_at_once(const std::string& key, OperationPtr<PeerOperation>& operation);
   // Returns the session on which an operation on this peer would start now; null: it would wait.
   Session* session_now(const std::string& key);
   void disconnect(const std::string& key);

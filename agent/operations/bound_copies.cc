@@ -16,42 +16,68 @@ std::uint64_t add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::u
 
 // Changes the local regions of the blocks from registrations of device `from` to those of device
 // `to`: all registrations of a region lie in one array.
-void move_to(std::vector<transport::CopyBlock>& copies, std::size_t from, std::size_t to) {
+void move_to(std::span<transport::CopyBlock> copies, std::size_t from, std::size_t to) {
   for (transport::CopyBlock& copy : copies)
     copy.local += static_cast<std::ptrdiff_t>(to) - static_cast<std::ptrdiff_t>(from);
 }
 
+// Numbers the regions of a list in order of appearance. `distinct`: a region that appears again has
+// its first number; otherwise each run of blocks with one region has a number.
+template <class Region>
+class Numbers {
+ public:
+  explicit Numbers(bool distinct) : distinct_(distinct) {}
+  // Returns true if the region has a new number.
+  bool add(const Region& region) {
+    if (&region == last_) return false;
+    last_ = &region;
+    now_ = count_;
+    if (distinct_) now_ = known_.try_emplace(&region, count_).first->second;
+    if (now_ < count_) return false;
+    ++count_;
+    return true;
+  }
+  [[nodiscard]] std::size_t now() const { return now_; }  // number of the region that was added last
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+ private:
+  const bool distinct_;
+  const Region* last_ = nullptr;
+  std::size_t now_ = 0;
+  std::size_t count_ = 0;
+  std::unordered_map<const Region*, std::size_t> known_;
+};
+
+// The numbers of both regions of each block.
+struct RegionNumbers {
+  explicit RegionNumbers(bool distinct) : remotes(distinct), locals(distinct) {}
+  Numbers<RemoteRegion> remotes;
+  Numbers<MemoryRegion::State> locals;
+};
+
 }  // namespace
 
 BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
-  std::unordered_map<const RemoteRegion*, const RemoteRegion*> remotes;
-  std::unordered_map<const MemoryRegion::State*, const transport::DeviceRegion*> locals;
-  const auto remote_of = [&](const RemoteRegion& remote) {
-    if (!distinct) return static_cast<const RemoteRegion*>(&remotes_.emplace_back(remote));
-    const auto [it, fresh] = remotes.try_emplace(&remote, nullptr);
-    if (fresh) it->second = &remotes_.emplace_back(remote);
-    return it->second;
-  };
-  const auto local_of = [&](const RegionState& local) {
-    if (!distinct) return &locals_.emplace_back(local)->registrations.on(0);
-    const auto [it, fresh] = locals.try_emplace(local.get(), nullptr);
-    if (fresh) it->second = &locals_.emplace_back(local)->registrations.on(0);
-    return it->second;
-  };
-  const RemoteRegion* last_remote = nullptr;
-  const MemoryRegion::State* last_local = nullptr;
-  transport::CopyBlock bound;
-  copies_.reserve(copies.size());
-  for (const slime::Copy& copy : copies) {
-    if (&copy.remote != last_remote) bound.remote = remote_of(*(last_remote = &copy.remote));
-    if (copy.local.state().get() != last_local) {
-      last_local = copy.local.state().get();
-      bound.local = local_of(copy.local.state());
+  {
+    RegionNumbers all(distinct);
+    for (const slime::Copy& copy : copies) {
+      all.remotes.add(copy.remote);
+      all.locals.add(*copy.local.state());
     }
+    remotes_.reserve(all.remotes.count());
+    locals_.reserve(all.locals.count());
+    copies_.reserve(copies.size());
+  }
+  RegionNumbers numbers(distinct);
+  for (const slime::Copy& copy : copies) {
+    if (numbers.remotes.add(copy.remote)) remotes_.push_back(copy.remote);
+    if (numbers.locals.add(*copy.local.state())) locals_.push_back(copy.local.state());
+    transport::CopyBlock& bound = copies_.emplace_back();
+    bound.remote = &remotes_[numbers.remotes.now()];
+    bound.local = &locals_[numbers.locals.now()]->registrations.on(0);
     bound.local_offset = copy.local_offset;
     bound.remote_offset = copy.remote_offset;
     bound.length_bytes = copy.length_bytes;
-    copies_.push_back(bound);
     bytes_ = add(bytes_, copy.length_bytes);
   }
 }
@@ -107,7 +133,7 @@ std::span<const transport::CopyBlock> BoundCopies::on(std::size_t device, bool s
   }
   std::vector<transport::CopyBlock>& others = on_others_[device];
   if (others.empty()) {
-    others = copies_;
+    others.assign(copies_.begin(), copies_.end());
     move_to(others, device_, device);
   }
   return others;
@@ -119,10 +145,8 @@ std::shared_ptr<BoundCopies> BoundCopies::with(std::span<const RemoteRegion> rem
   out->bytes_ = bytes_;
   out->copies_ = copies_;
   out->device_ = device_;
-  std::unordered_map<const RemoteRegion*, const RemoteRegion*> moved;
-  for (std::size_t i = 0; i < remotes.size(); ++i)
-    moved[&remotes_[i]] = &out->remotes_.emplace_back(remotes[i]);
-  for (transport::CopyBlock& copy : out->copies_) copy.remote = moved.at(copy.remote);
+  out->remotes_.assign(remotes.begin(), remotes.end());
+  for (transport::CopyBlock& copy : out->copies_) copy.remote = &out->remotes_[copy.remote - remotes_.data()];
   return out;
 }
 

@@ -24,15 +24,15 @@ std::string_view name_of(rpc::CallKind kind) {
 
 template <class T>
 std::string CallOf<T>::describe() const {
-  return str(name_of(kind()), service_, ".", method_);
+  return str(name_of(kind()), name().text());
 }
 
 template <class T>
 Status CallOf<T>::show(std::string_view peer, const rpc::CallSettings* settings,
                        const std::vector<std::shared_ptr<rpc::ClientInterceptor>>& common) {
   watch(std::make_unique<rpc::InterceptedCall>(
-      rpc::CallNamed{.peer = peer, .service = service_, .method = method_, .kind = kind()}, settings,
-      common));
+      rpc::CallNamed{.peer = peer, .service = name().service(), .method = name().method(), .kind = kind()},
+      settings, common));
   const rpc::Attachments* const beside = attachments();
   return intercepted_->begin(beside != nullptr ? std::span(*beside) : std::span<const Attachment>());
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,13 +17,52 @@
 
 namespace slime::agent {
 
+// The names of a call as one text, "service.method". Names of usual length need no allocation.
+class CallName {
+ public:
+  // Call once.
+  void set(std::string_view service, std::string_view method) {
+    service_bytes_ = service.size();
+    bytes_ = service.size() + 1 + method.size();
+    if (bytes_ > kInside) outside_ = std::make_unique<char[]>(bytes_);
+    char* const to = outside_ ? outside_.get() : inside_.data();
+    service.copy(to, service.size());
+    to[service_bytes_] = '.';
+    method.copy(to + service_bytes_ + 1, method.size());
+  }
+  [[nodiscard]] std::string_view text() const { return {outside_ ? outside_.get() : inside_.data(), bytes_}; }
+  [[nodiscard]] std::string_view service() const { return text().substr(0, service_bytes_); }
+  [[nodiscard]] std::string_view method() const { return text().substr(service_bytes_ + 1); }
+
+ private:
+  static constexpr std::size_t kInside = 64;
+  std::array<char, kInside> inside_;  // initialized as far as it is used
+  std::unique_ptr<char[]> outside_;   // longer names
+  std::size_t service_bytes_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// The future's part of the record of a call: keeps the names, which errors of the decoder need.
+template <class T>
+class CallState : public ResultState<T> {
+ public:
+  using ResultState<T>::ResultState;
+  [[nodiscard]] std::string label() const override { return std::string(name.text()); }
+  CallName name;  // set by the operation's constructor
+
+ protected:
+  ~CallState() = default;
+};
+
 // Common part of all kinds of calls: the names, the request, and the interceptors that see the
 // call.
 template <class T>
 class CallOf : public ResultOperation<T> {
  public:
-  CallOf(std::shared_ptr<Driver> driver, std::string service, std::string method)
-      : ResultOperation<T>(std::move(driver)), service_(std::move(service)), method_(std::move(method)) {}
+  using State = CallState<T>;
+  CallOf(State& state, std::string_view service, std::string_view method) : ResultOperation<T>(state) {
+    state.name.set(service, method);
+  }
   void fail(Status reason) final;
   // Sets the signature that the server's method must match. Call before submitting.
   void take_for(const rpc::Signature& signature) { signature_ = signature; }
@@ -41,22 +82,19 @@ class CallOf : public ResultOperation<T> {
   // the channel.
   virtual void drop(const Status&) {}
   [[nodiscard]] rpc::CallSpec spec() const {
-    return {service_, method_, this->deadline, intercepted_ ? intercepted_->context() : nullptr,
-            signature_.hash()};
+    return {name().service(), name().method(), this->deadline,
+            intercepted_ ? intercepted_->context() : nullptr, signature_.hash()};
   }
   // Returns the channel's completion callback.
   [[nodiscard]] auto ended() {
-    return [self = std::static_pointer_cast<CallOf>(this->shared_from_this())](Result<T> outcome) {
-      self->end(std::move(outcome));
-    };
+    return [self = OperationPtr<CallOf>(this)](Result<T> outcome) { self->end(std::move(outcome)); };
   }
   void end(Result<T> outcome);
   rpc::Ticket ticket_;
 
  private:
   void cancel_started(Session& session) final;
-  const std::string service_;
-  const std::string method_;
+  [[nodiscard]] const CallName& name() const { return static_cast<State&>(this->result_state()).name; }
   rpc::Signature signature_;
   std::unique_ptr<rpc::InterceptedCall> intercepted_;
 };
@@ -65,8 +103,8 @@ extern template class CallOf<None>;
 
 class CallOperation final : public CallOf<Payload> {
  public:
-  CallOperation(std::shared_ptr<Driver> driver, std::string service, std::string method, ByteVector arguments)
-      : CallOf(std::move(driver), std::move(service), std::move(method)), arguments_(std::move(arguments)) {}
+  CallOperation(State& state, std::string_view service, std::string_view method, ByteVector arguments)
+      : CallOf(state, service, method), arguments_(std::move(arguments)) {}
   void start(Session& session) override;
 
  private:
@@ -77,9 +115,9 @@ class CallOperation final : public CallOf<Payload> {
 template <class T>
 class AttachedOf : public CallOf<T> {
  public:
-  AttachedOf(std::shared_ptr<Driver> driver, std::string service, std::string method,
+  AttachedOf(CallState<T>& state, std::string_view service, std::string_view method,
              rpc::AttachedBody request)
-      : CallOf<T>(std::move(driver), std::move(service), std::move(method)), request_(std::move(request)) {}
+      : CallOf<T>(state, service, method), request_(std::move(request)) {}
 
  protected:
   [[nodiscard]] const rpc::Attachments* attachments() const final { return &request_.attachments; }
@@ -105,10 +143,9 @@ class OneWayOperation final : public AttachedOf<None> {
 
 class StreamOperation final : public AttachedOf<Payload> {
  public:
-  StreamOperation(std::shared_ptr<Driver> driver, std::string service, std::string method,
-                  rpc::AttachedBody request, std::shared_ptr<rpc::StreamEnd> stream)
-      : AttachedOf(std::move(driver), std::move(service), std::move(method), std::move(request)),
-        stream_(std::move(stream)) {}
+  StreamOperation(State& state, std::string_view service, std::string_view method, rpc::AttachedBody request,
+                  std::shared_ptr<rpc::StreamEnd> stream)
+      : AttachedOf(state, service, method, std::move(request)), stream_(std::move(stream)) {}
   // `total`: longest time of the whole stream; zero: no limit. Call before submitting.
   void set_bounds(Nanos total, Nanos idle_timeout) {
     total_ = total;

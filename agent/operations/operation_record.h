@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "transport/loop.h"
@@ -13,6 +13,40 @@ namespace slime::agent {
 class PeerOperation;
 class Session;
 class WaitingOperations;
+
+// Keeps an operation alive. Costs no atomic operation, so one thread at a time may use the
+// references to one operation: the maker until the operation is submitted, then the loop.
+template <class T>
+class OperationPtr {
+ public:
+  OperationPtr() = default;
+  OperationPtr(std::nullptr_t) {}  // NOLINT(google-explicit-constructor): as std::shared_ptr
+  explicit OperationPtr(T* operation) : operation_(operation) {
+    if (operation_ != nullptr) operation_->hold();
+  }
+  OperationPtr(const OperationPtr& other) : OperationPtr(other.operation_) {}
+  OperationPtr(OperationPtr&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+  template <class U>
+  requires std::is_convertible_v<U*, T*> OperationPtr(
+      OperationPtr<U> other)  // NOLINT(google-explicit-constructor): as std::shared_ptr
+      : operation_(other.release()) {}
+  OperationPtr& operator=(OperationPtr other) noexcept {
+    std::swap(operation_, other.operation_);
+    return *this;
+  }
+  ~OperationPtr() {
+    if (operation_ != nullptr) operation_->let_go();
+  }
+  [[nodiscard]] T* get() const { return operation_; }
+  // Returns the operation, for which the caller now holds the reference.
+  [[nodiscard]] T* release() { return std::exchange(operation_, nullptr); }
+  T* operator->() const { return operation_; }
+  T& operator*() const { return *operation_; }
+  explicit operator bool() const { return operation_ != nullptr; }
+
+ private:
+  T* operation_ = nullptr;
+};
 
 // State and list links of one operation. Base of PeerOperation, so OperationTable and
 // WaitingOperations need no nodes of their own. Thread: the loop, unless stated otherwise.
@@ -62,8 +96,8 @@ class OperationRecord {
   [[nodiscard]] WaitingOperations* queue() const { return queue_; }
   // Keeps the operation alive until released(): the queue or the endpoint has only a plain
   // reference.
-  void keep(std::shared_ptr<PeerOperation> self) { kept_ = std::move(self); }
-  [[nodiscard]] std::shared_ptr<PeerOperation> released() { return std::move(kept_); }
+  void keep(OperationPtr<PeerOperation> self) { kept_ = std::move(self); }
+  [[nodiscard]] OperationPtr<PeerOperation> released() { return std::move(kept_); }
 
  private:
   friend class OperationTable;
@@ -96,7 +130,7 @@ class OperationRecord {
   Links in_queue_;
   WaitingOperations* queue_ = nullptr;
   Session* session_ = nullptr;
-  std::shared_ptr<PeerOperation> kept_;
+  OperationPtr<PeerOperation> kept_;
   transport::TimerId timer_;  // ends the wait
   std::atomic<std::size_t>* count_ = nullptr;
   std::size_t weight_ = 0;

@@ -11,7 +11,7 @@ WaitingOperations::WaitingOperations(transport::Loop& loop, std::string peer)
 
 WaitingOperations::~WaitingOperations() { SLIME_CHECK(empty()); }
 
-void WaitingOperations::add(std::shared_ptr<PeerOperation> operation, TimePoint until, Late late) {
+void WaitingOperations::add(OperationPtr<PeerOperation> operation, TimePoint until, Late late) {
   OperationRecord& record = *operation;
   record.queue_ = this;
   record.state_ = OperationRecord::State::kWaiting;
@@ -27,7 +27,7 @@ void WaitingOperations::add(std::shared_ptr<PeerOperation> operation, TimePoint 
   });
 }
 
-std::shared_ptr<PeerOperation> WaitingOperations::withdraw(PeerOperation& operation) {
+OperationPtr<PeerOperation> WaitingOperations::withdraw(PeerOperation& operation) {
   OperationRecord& record = operation;
   SLIME_CHECK(record.queue_ == this);
   record.part(&OperationRecord::in_queue_);

@@ -46,7 +46,7 @@ class OperationTable {
 // Thread: the loop.
 class WaitingOperations {
  public:
-  using Late = UniqueFunction<void(std::shared_ptr<PeerOperation>)>;
+  using Late = UniqueFunction<void(OperationPtr<PeerOperation>)>;
 
   // `peer` is the name that the user gave.
   WaitingOperations(transport::Loop& loop, std::string peer);
@@ -55,14 +55,14 @@ class WaitingOperations {
   ~WaitingOperations();
 
   // Appends an operation. If it still waits at `until`, removes it and calls `late` with it.
-  void add(std::shared_ptr<PeerOperation> operation, TimePoint until, Late late);
+  void add(OperationPtr<PeerOperation> operation, TimePoint until, Late late);
   // Removes and returns an operation that waits here.
-  std::shared_ptr<PeerOperation> withdraw(PeerOperation& operation);
+  OperationPtr<PeerOperation> withdraw(PeerOperation& operation);
   // Removes and returns the first operation.
-  std::shared_ptr<PeerOperation> take_first() { return withdraw(at(end_.in_queue_.next)); }
+  OperationPtr<PeerOperation> take_first() { return withdraw(at(end_.in_queue_.next)); }
   // Removes and returns, in order, the operations for which wanted(const PeerOperation&) is true.
   template <class F>
-  std::vector<std::shared_ptr<PeerOperation>> take_if(F&& wanted);
+  std::vector<OperationPtr<PeerOperation>> take_if(F&& wanted);
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -80,8 +80,8 @@ class WaitingOperations {
 };
 
 template <class F>
-std::vector<std::shared_ptr<PeerOperation>> WaitingOperations::take_if(F&& wanted) {
-  std::vector<std::shared_ptr<PeerOperation>> out;
+std::vector<OperationPtr<PeerOperation>> WaitingOperations::take_if(F&& wanted) {
+  std::vector<OperationPtr<PeerOperation>> out;
   for (OperationRecord* next = end_.in_queue_.next; next != &end_;) {
     PeerOperation& operation = at(std::exchange(next, next->in_queue_.next));
     if (wanted(static_cast<const PeerOperation&>(operation))) out.push_back(withdraw(operation));

@@ -22,13 +22,12 @@ void RegionOperation::start(Session& session) {
     return;
   }
   run_on(session);
-  ticket_ =
-      session.channel().lookup_region(name_, deadline,
-                                      [self = std::static_pointer_cast<RegionOperation>(shared_from_this()),
-                                       &session](Result<transport::RemoteRegion> region) {
-                                        if (region) session.cache_region(self->name_, *region);
-                                        self->conclude(std::move(region));
-                                      });
+  ticket_ = session.channel().lookup_region(
+      name_, deadline,
+      [self = OperationPtr<RegionOperation>(this), &session](Result<transport::RemoteRegion> region) {
+        if (region) session.cache_region(self->name_, *region);
+        self->conclude(std::move(region));
+      });
 }
 
 void RegionOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
@@ -36,8 +35,9 @@ void RegionOperation::cancel_started(Session& session) { session.channel().cance
 void SendOperation::start(Session& session) {
   run_on(session);
   ticket_ = session.channel().send(tag_, std::move(body_), deadline,
-                                   [self = std::static_pointer_cast<SendOperation>(shared_from_this())](
-                                       Status status) { self->conclude(none_or(std::move(status))); });
+                                   [self = OperationPtr<SendOperation>(this)](Status status) {
+                                     self->conclude(none_or(std::move(status)));
+                                   });
 }
 
 void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
@@ -51,10 +51,10 @@ template <class T>
 void RecvOperation<T>::start(Session& session) {
   Session& receiver = session.receiver();
   this->run_on(receiver);
-  ticket_ =
-      receiver.channel().recv(tag_, deadline,
-                              [self = std::static_pointer_cast<RecvOperation>(this->shared_from_this())](
-                                  Result<rpc::Delivery> delivery) { self->end(std::move(delivery)); });
+  ticket_ = receiver.channel().recv(
+      tag_, deadline, [self = OperationPtr<RecvOperation>(this)](Result<rpc::Delivery> delivery) {
+        self->end(std::move(delivery));
+      });
 }
 
 template <class T>
@@ -84,13 +84,13 @@ void PostedOperation<T>::start(Session& session) {
   Result<Post> post = bind(session);
   if (!post) return this->fail(std::move(post).error());
   static_cast<transport::Operation&>(*this).deadline = deadline;
-  this->keep(this->shared_from_this());
+  this->keep(OperationPtr<PeerOperation>(this));
   session.post(*post, *this);
 }
 
 template <class T>
 void PostedOperation<T>::complete(Status status) noexcept {
-  const std::shared_ptr<PeerOperation> self = this->released();
+  const OperationPtr<PeerOperation> self = this->released();
   if (status.ok()) {
     this->conclude(value());
   } else {

@@ -29,8 +29,7 @@ class ConnectOperation final : public ResultOperation<None> {
 
 class RegionOperation final : public ResultOperation<RemoteRegion> {
  public:
-  RegionOperation(std::shared_ptr<Driver> driver, std::string name)
-      : ResultOperation(std::move(driver)), name_(std::move(name)) {}
+  RegionOperation(State& state, std::string name) : ResultOperation(state), name_(std::move(name)) {}
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
 
@@ -42,8 +41,8 @@ class RegionOperation final : public ResultOperation<RemoteRegion> {
 
 class SendOperation final : public ResultOperation<None> {
  public:
-  SendOperation(std::shared_ptr<Driver> driver, std::uint64_t tag, ByteVector body)
-      : ResultOperation(std::move(driver)), tag_(tag), body_(std::move(body)) {}
+  SendOperation(State& state, std::uint64_t tag, ByteVector body)
+      : ResultOperation(state), tag_(tag), body_(std::move(body)) {}
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
 
@@ -60,10 +59,10 @@ template <class T>
 class RecvOperation final : public ResultOperation<T> {
  public:
   using PeerOperation::deadline;
-  RecvOperation(std::shared_ptr<Driver> driver, std::uint64_t tag)
-      : ResultOperation<T>(std::move(driver)), tag_(tag) {}
-  // Returns the future. Dropping the future cancels the receive. Call once.
-  Future<T> future() { return this->promise().owning_future(); }
+  using State = ResultState<T>;
+  RecvOperation(State& state, std::uint64_t tag) : ResultOperation<T>(state), tag_(tag) {
+    state.give_back_untaken();  // dropping the future cancels the receive
+  }
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
@@ -113,13 +112,12 @@ extern template class PostedOperation<std::uint64_t>;
 // A batch of one-sided copies: with a list of its own, or one post of a shared list.
 class OneSidedOperation final : public PostedOperation<None> {
  public:
-  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::span<const Copy> copies,
-                    std::uint32_t imm)
-      : PostedOperation(std::move(driver)), kind_(kind), imm_(imm), own_(std::in_place, copies, false) {}
+  OneSidedOperation(ResultState<None>& state, OneSided kind, std::span<const Copy> copies, std::uint32_t imm)
+      : PostedOperation(state), kind_(kind), imm_(imm), own_(std::in_place, copies, false) {}
   // `blocks`: numbers of the blocks to post; empty: all.
-  OneSidedOperation(std::shared_ptr<Driver> driver, OneSided kind, std::shared_ptr<BoundCopies> copies,
+  OneSidedOperation(ResultState<None>& state, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::vector<std::uint32_t> blocks, std::uint32_t imm)
-      : PostedOperation(std::move(driver)),
+      : PostedOperation(state),
         kind_(kind),
         imm_(imm),
         shared_(std::move(copies)),
@@ -156,8 +154,8 @@ class AtomicOperation final : public PostedOperation<std::uint64_t> {
     std::uint64_t value = 0;                  // to add, or to store
     std::optional<std::uint64_t> expected{};  // for a compare_swap
   };
-  AtomicOperation(std::shared_ptr<Driver> driver, Request request, OldValues::Place place)
-      : PostedOperation(std::move(driver)), request_(std::move(request)), place_(std::move(place)) {}
+  AtomicOperation(ResultState<std::uint64_t>& state, Request request, OldValues::Place place)
+      : PostedOperation(state), request_(std::move(request)), place_(std::move(place)) {}
   [[nodiscard]] std::string describe() const override {
     return request_.expected ? "compare_swap" : "fetch_add";
   }

@@ -6,7 +6,10 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/admission.h"
+#include "agent/agent_driver.h"
 #include "agent/operations/operation_record.h"
+#include "base/block_pool.h"
 #include "base/clock.h"
 #include "base/function.h"
 #include "base/future.h"
@@ -18,12 +21,17 @@ namespace slime::agent {
 class Session;
 
 // One operation that a user asks of a peer. Waits in a Link until there is a connection, then runs
-// on a Session. Ends exactly once, by its promise. Thread: any until it is submitted, then the
-// loop.
-class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public OperationRecord {
+// on a Session. Ends exactly once. Thread: any until it is submitted, then the loop.
+class PeerOperation : public OperationRecord {
  public:
   PeerOperation() = default;
   virtual ~PeerOperation() = default;
+
+  // For OperationPtr.
+  void hold() { ++holders_; }
+  void let_go() {
+    if (--holders_ == 0) retire();
+  }
 
   // Runs the operation on a connection that is ready.
   virtual void start(Session& session) = 0;
@@ -63,34 +71,115 @@ class PeerOperation : public std::enable_shared_from_this<PeerOperation>, public
   [[nodiscard]] Status outcome(Status status) const;
 
  private:
+  // Destroys the operation. Called when the last OperationPtr is gone.
+  virtual void retire() noexcept = 0;
+
+  unsigned holders_ = 0;
   bool cancelled_ = false;
+};
+
+// The future's part of the record of an operation: see make_operation().
+template <class T>
+class ResultState : public slime::detail::FutureState<T> {
+ public:
+  // `drives`: whether threads that wait for the future drive the agent's loop.
+  ResultState(std::shared_ptr<AgentDriver> agent, bool drives)
+      : slime::detail::FutureState<T>(std::move(agent), drives) {}
+  bool operation_alive = true;  // thread: that of the operation
+
+ protected:
+  ~ResultState() = default;
+  // Null only in tests.
+  [[nodiscard]] AgentDriver* agent() const { return static_cast<AgentDriver*>(this->any_driver().get()); }
 };
 
 template <class T>
 class ResultOperation : public PeerOperation {
  public:
-  explicit ResultOperation(std::shared_ptr<Driver> driver) : promise_(std::move(driver)) {}
-  // Leaves the table before promise_ is destroyed: promise_ owns the driver, which has the counter.
+  using State = ResultState<T>;
+  explicit ResultOperation(State& state) : state_(state) {}
+  // Leaves the table before the state is released: its driver has the counter.
   ~ResultOperation() override { leave(); }
-  Future<T> future() const { return promise_.future(); }
-  Promise<T>& promise() { return promise_; }
+  // Returns the operation's future. Call before the operation is submitted.
+  Future<T> future() const {
+    state_.add_first_future();
+    return Future<T>(slime::detail::FutureRef(&state_));
+  }
   void fail(Status reason) override { conclude(std::move(reason)); }
 
  protected:
   void conclude(Result<T> result) {
     if (!result) result = outcome(std::move(result).error());
     end_run();
-    promise_.complete(std::move(result));
+    state_.complete(std::move(result));
   }
   // Completes the future with the result of `make`, which runs in the thread that takes the value.
   void conclude_with(UniqueFunction<Result<T>()> make) {
     end_run();
-    promise_.complete_with(std::move(make));
+    state_.complete_with(std::move(make));
+  }
+  [[nodiscard]] State& result_state() const { return state_; }
+
+ private:
+  void retire() noexcept final {
+    State& state = state_;
+    state.operation_alive = false;
+    std::destroy_at(this);
+    state.abandon();
+  }
+
+  State& state_;
+};
+
+// The record of one operation, in one block of memory: the operation, which ends with its last
+// OperationPtr, and the state of its future, which ends with the operation and the last future.
+template <class Operation>
+class OperationBlock final : public Operation::State {
+ public:
+  template <class... A>
+  static OperationPtr<Operation> make(std::shared_ptr<AgentDriver> agent, bool drives, A&&... arguments) {
+    void* const memory = take_pooled(sizeof(OperationBlock));
+    auto* const block =
+        ::new (memory) OperationBlock(std::move(agent), drives, std::forward<A>(arguments)...);
+    return OperationPtr<Operation>(&block->operation_);
   }
 
  private:
-  Promise<T> promise_;
+  template <class... A>
+  OperationBlock(std::shared_ptr<AgentDriver> agent, bool drives, A&&... arguments)
+      : Operation::State(std::move(agent), drives), operation_(*this, std::forward<A>(arguments)...) {}
+  ~OperationBlock() {}  // the operation was destroyed before
+
+  void destroy() noexcept override {
+    this->~OperationBlock();
+    give_pooled(this, sizeof(OperationBlock));
+  }
+  // Cancels the operation on the loop, unless it has ended by then.
+  void ask_to_cancel() override {
+    AgentDriver* const agent = this->agent();
+    if (agent == nullptr) return;
+    const Admission::Pass pass(agent->admission());
+    if (!pass) return;  // closing ends the operation anyway
+    this->add_future();
+    agent->loop().dispatch([this, future = slime::detail::FutureRef(this)] {
+      if (!this->operation_alive) return;
+      // keeps the operation alive in cancel()
+      const OperationPtr<Operation> operation(&operation_);
+      operation->cancel();
+    });
+  }
+
+  union {
+    Operation operation_;
+  };
 };
+
+// Makes an operation and the state of its future. `drives`: whether threads that wait for the
+// future drive the agent's loop. `arguments`: of the operation's constructor, after the state.
+template <class Operation, class... A>
+OperationPtr<Operation> make_operation(std::shared_ptr<AgentDriver> agent, bool drives, A&&... arguments) {
+  return OperationBlock<Operation>::make(std::move(agent), drives, std::forward<A>(arguments)...);
+}
 
 // Copies a received payload out of its receive slot: the slot belongs to the port, which ends with
 // the agent, and a slot that the user keeps would hold up the peer.

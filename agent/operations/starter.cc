@@ -9,16 +9,14 @@ Future<None> OperationStarter::one_sided(const std::string& peer, OneSided kind,
                                          std::uint32_t imm, Nanos timeout, bool wait_for_ready) {
   if (Status status = parts_.memory.check_blocks(copies); !status.ok())
     return Future<None>::ready(std::move(status));
-  return submit(peer, std::make_shared<OneSidedOperation>(parts_.driver, kind, copies, imm), timeout,
-                wait_for_ready);
+  return submit(peer, make<OneSidedOperation>(kind, copies, imm), timeout, wait_for_ready);
 }
 
 Future<std::uint64_t> OperationStarter::atomic(const std::string& peer, AtomicOperation::Request request,
                                                Nanos timeout, bool wait_for_ready) {
   auto place = parts_.memory.place_for_old_value();
   if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
-  return submit(peer, std::make_shared<AtomicOperation>(parts_.driver, std::move(request), std::move(*place)),
-                timeout, wait_for_ready);
+  return submit(peer, make<AtomicOperation>(std::move(request), std::move(*place)), timeout, wait_for_ready);
 }
 
 Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(const std::string& peer, Transfer transfer,
@@ -35,8 +33,8 @@ Future<None> OperationStarter::post(const std::string& peer, OneSided kind,
                                     std::shared_ptr<BoundCopies> copies,
                                     std::span<const std::uint32_t> blocks, std::uint32_t imm,
                                     PostOptions options, bool wait_for_ready) {
-  auto operation = std::make_shared<OneSidedOperation>(parts_.driver, kind, std::move(copies),
-                                                       std::vector(blocks.begin(), blocks.end()), imm);
+  auto operation =
+      make<OneSidedOperation>(kind, std::move(copies), std::vector(blocks.begin(), blocks.end()), imm);
   operation->stall = options.stall;
   return submit(peer, std::move(operation), options.timeout, wait_for_ready);
 }

@@ -56,13 +56,23 @@ class OperationStarter {
     return interceptors_.all();
   }
 
+  // Makes an operation; `arguments`: see its constructor.
+  template <class Operation, class... A>
+  [[nodiscard]] OperationPtr<Operation> make(A&&... arguments) const {
+    return make_operation<Operation>(parts_.driver, true, std::forward<A>(arguments)...);
+  }
+  // Like make(), for operations that may wait without end: as patient_driver().
+  template <class Operation, class... A>
+  [[nodiscard]] OperationPtr<Operation> make_patient(A&&... arguments) const {
+    return make_operation<Operation>(parts_.driver, progress_ == Progress::kCaller,
+                                     std::forward<A>(arguments)...);
+  }
   // Starts an operation on `peer` and returns its future. A timeout of zero: the agent's default.
   template <class Operation>
-  auto submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
-              bool wait_for_ready);
+  auto submit(const std::string& peer, OperationPtr<Operation> operation, Nanos timeout, bool wait_for_ready);
   // Like submit(), but runs the client interceptors first.
   template <class Call>
-  auto begin(const std::string& peer, std::shared_ptr<Call> call,
+  auto begin(const std::string& peer, OperationPtr<Call> call,
              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout, bool wait_for_ready);
 
   // Start one-sided operations and atomics. Errors: kInvalidArgument for a batch that
@@ -90,7 +100,7 @@ class OperationStarter {
 };
 
 template <class Operation>
-auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation> operation, Nanos timeout,
+auto OperationStarter::submit(const std::string& peer, OperationPtr<Operation> operation, Nanos timeout,
                               bool wait_for_ready) {
   auto future = operation->future();
   // Keeps the agent alive: with kCaller and kPolled callbacks run within this call, and a callback
@@ -103,36 +113,32 @@ auto OperationStarter::submit(const std::string& peer, std::shared_ptr<Operation
   }
   AgentDriver& driver = *parts_.driver;
   transport::Loop& loop = *parts_.loop;
-  const Nanos span = timeout == Nanos::zero() ? timeout_ : timeout;
   if (const std::size_t weight = operation->weight()) operation->count_in(driver.under_way, weight);
-  operation->began = loop.now();
-  operation->PeerOperation::deadline = deadline_after(operation->began, span);
   operation->wait_for_ready = wait_for_ready;
-  operation->promise().on_cancel([this, owner = parts_.owner, weak = std::weak_ptr<Operation>(operation)] {
-    const auto alive = owner.lock();
-    if (!alive) return;
-    const Admission::Pass cancel_pass(parts_.admission);
-    if (!cancel_pass) return;  // closing ends the operation anyway
-    parts_.loop->dispatch([weak] {
-      if (const auto cancelled = weak.lock()) cancelled->cancel();
-    });
-  });
+  OperationPtr<PeerOperation> started(std::move(operation));
+  const auto set_deadline = [&] {
+    started->began = loop.now();
+    started->deadline = deadline_after(started->began, timeout == Nanos::zero() ? timeout_ : timeout);
+  };
   // Starts the operation in this thread if it has nothing to wait for, which saves waking the
   // loop's thread. Only with few operations in flight: completions of other operations run user
   // callbacks, which must not run in this thread.
   if (progress_ == Progress::kPolled ||
       driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
-    const transport::Loop::Borrowed drive(loop);
-    if (drive && parts_.switchboard.submit_at_once(peer, operation)) return future;
+    if (const transport::Loop::Borrowed drive(loop); drive) {
+      set_deadline();
+      if (parts_.switchboard.submit_at_once(peer, started)) return future;
+    }
   }
-  loop.dispatch([this, owner = parts_.owner.lock(), peer, operation = std::move(operation)]() mutable {
-    parts_.switchboard.submit(peer, std::move(operation));
+  if (started->deadline == kNever) set_deadline();
+  loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
+    parts_.switchboard.submit(peer, std::move(started));
   });
   return future;
 }
 
 template <class Call>
-auto OperationStarter::begin(const std::string& peer, std::shared_ptr<Call> call,
+auto OperationStarter::begin(const std::string& peer, OperationPtr<Call> call,
                              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout,
                              bool wait_for_ready) {
   if (settings == nullptr && !intercepts()) return submit(peer, std::move(call), timeout, wait_for_ready);
@@ -142,8 +148,9 @@ auto OperationStarter::begin(const std::string& peer, std::shared_ptr<Call> call
   const std::shared_ptr<const rpc::CallSettings> shown = settings;
   Status refusal = call->show(name, shown.get(), interceptors());
   if (refusal.ok()) return submit(name, std::move(call), timeout, wait_for_ready);
+  auto future = call->future();
   call->fail(std::move(refusal).with_maybe_executed(false));
-  return call->future();
+  return future;
 }
 
 }  // namespace slime::agent

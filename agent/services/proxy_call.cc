@@ -30,6 +30,7 @@ ProxyCall::ProxyCall(std::shared_ptr<CallingAgent> agent, Target target, Request
       promise_(agent_->starter.driver()) {}
 
 Future<Payload> ProxyCall::start(Status problem) {
+  promise_.set_label(rpc::method_label(target_.service, target_.method));
   Future<Payload> future = promise_.future();
   if (Status refusal = show(); problem.ok()) problem = std::move(refusal);
   if (!problem.ok()) {
@@ -131,14 +132,14 @@ void ProxyCall::attempt(std::shared_ptr<PooledServer> server, TimePoint now) {
   const auto& [service, method] = std::tie(target_.service, target_.method);
   const rpc::AttachedBody& body = request_.body;
   if (request_.kind == rpc::CallKind::kOneWay)
-    return run(std::make_shared<OneWayOperation>(agent_->starter.driver(), service, method, body), left);
+    return run(agent_->starter.make<OneWayOperation>(service, method, body), left);
   if (body.attachments.empty() && body.into.empty() && !body.raw)
-    return run(std::make_shared<CallOperation>(agent_->starter.driver(), service, method, body.body), left);
-  run(std::make_shared<AttachedCall>(agent_->starter.driver(), service, method, body), left);
+    return run(agent_->starter.make<CallOperation>(service, method, body.body), left);
+  run(agent_->starter.make<AttachedCall>(service, method, body), left);
 }
 
 template <class Call>
-void ProxyCall::run(std::shared_ptr<Call> call, Nanos deadline) {
+void ProxyCall::run(OperationPtr<Call> call, Nanos deadline) {
   call->take_for(target_.signature);
   if (intercepted_) call->watch(std::make_unique<rpc::InterceptedCall>(intercepted_->context()));
   auto future = agent_->starter.submit(current_->name, std::move(call), deadline, false);

@@ -48,7 +48,7 @@ class ProxyCall final : public Waiting, public std::enable_shared_from_this<Prox
   void try_next();
   void attempt(std::shared_ptr<PooledServer> server, TimePoint now);
   template <class Call>
-  void run(std::shared_ptr<Call> call, Nanos deadline);
+  void run(OperationPtr<Call> call, Nanos deadline);
   [[nodiscard]] Status show();
   void on_outcome(Result<Payload> outcome);
   // Returns whether `status` came from the server, not from a local or network failure.

@@ -21,8 +21,8 @@ using test::take;
 // An operation that the test ends by hand. It never runs: no test here has a session.
 class TabledOperation final : public ResultOperation<None> {
  public:
-  explicit TabledOperation(std::string name, bool connects = true)
-      : ResultOperation(nullptr), name_(std::move(name)), connects_(connects) {}
+  explicit TabledOperation(State& state, std::string name, bool connects)
+      : ResultOperation(state), name_(std::move(name)), connects_(connects) {}
   void start(Session&) override {}
   [[nodiscard]] bool connects() const override { return connects_; }
   [[nodiscard]] std::string describe() const override { return name_; }
@@ -32,11 +32,11 @@ class TabledOperation final : public ResultOperation<None> {
   const std::string name_;
   const bool connects_;
 };
-using Tabled = std::shared_ptr<TabledOperation>;
-using State = OperationRecord::State;
+using Tabled = OperationPtr<TabledOperation>;
+using Stage = OperationRecord::State;
 
 Tabled make(std::string name, bool connects = true) {
-  return std::make_shared<TabledOperation>(std::move(name), connects);
+  return make_operation<TabledOperation>(nullptr, true, std::move(name), connects);
 }
 
 struct TableRig {
@@ -55,7 +55,7 @@ struct TableRig {
     return out;
   }
   void wait(const Tabled& operation, TimePoint until = kNever) {
-    queue.add(operation, until, [this](const std::shared_ptr<PeerOperation>& each) {
+    queue.add(operation, until, [this](const OperationPtr<PeerOperation>& each) {
       late.push_back(each->describe());
       each->fail(Status(Code::kDeadlineExceeded, "late"));
     });
@@ -78,12 +78,12 @@ TEST_CASE("the table shows operations in the order in which they began, until th
   Tabled b = rig.add("b");
   const Tabled c = rig.add("c");
   CHECK(rig.names() == "abc");
-  CHECK(a->state() == State::kNew);
+  CHECK(a->state() == Stage::kNew);
   CHECK(a->peer().empty());
   a->finish();
-  CHECK(a->state() == State::kEnded);
+  CHECK(a->state() == Stage::kEnded);
   CHECK(rig.names() == "bc");
-  b.reset();  // destroyed without an outcome
+  b = nullptr;  // destroyed without an outcome
   CHECK(rig.names() == "c");
   c->finish();
   CHECK(rig.names().empty());
@@ -126,16 +126,16 @@ TEST_CASE("waiting operations are kept alive, in order, and stay in the table") 
   CHECK(rig.names() == "abc");
   const auto first = rig.queue.take_first();
   CHECK(first->describe() == "a");
-  CHECK(first->state() == State::kNew);
+  CHECK(first->state() == Stage::kNew);
   CHECK(rig.names() == "abc");
-  rig.wait(std::static_pointer_cast<TabledOperation>(first));
-  CHECK(first->state() == State::kWaiting);
+  rig.wait(Tabled(static_cast<TabledOperation*>(first.get())));
+  CHECK(first->state() == Stage::kWaiting);
   CHECK(first->peer() == "peer");
   CHECK(first->stage() == "waits for a connection");
   CHECK(rig.queue.take_first()->describe() == "b");
   CHECK(rig.names() == "ac");
   CHECK(rig.queue.take_first()->describe() == "c");
-  CHECK(rig.queue.take_first() == first);
+  CHECK(rig.queue.take_first().get() == first.get());
   CHECK(rig.queue.empty());
 }
 
@@ -145,12 +145,12 @@ TEST_CASE("an operation that waits too long is taken out, once") {
   const Tabled b = rig.add("b");
   rig.wait(a, rig.loop->now() + seconds(2));
   rig.wait(b, rig.loop->now() + seconds(1));
-  CHECK(rig.queue.withdraw(*b) == b);
+  CHECK(rig.queue.withdraw(*b).get() == b.get());
   rig.pass(seconds(1));
   CHECK(rig.late.empty());
   rig.pass(seconds(1));
   CHECK(rig.late == std::vector<std::string>{"a"});
-  CHECK(a->state() == State::kEnded);
+  CHECK(a->state() == Stage::kEnded);
   CHECK(a->future().wait().status().code() == Code::kDeadlineExceeded);
   CHECK(rig.queue.empty());
   CHECK(rig.names() == "b");
@@ -184,7 +184,7 @@ TEST_CASE("a cancelled operation that waits leaves the queue and the table") {
   rig.pass(seconds(2));
   CHECK(rig.late.empty());
   a->cancel();
-  CHECK(a->state() == State::kEnded);
+  CHECK(a->state() == Stage::kEnded);
 }
 
 }  // namespace

@@ -296,9 +296,11 @@ TEST_CASE("a reply of another type is an error of the peer") {
 }
 
 TEST_CASE("a reply of another type names the method") {
-  const auto result =
-      decode_future<int>(Future<Payload>::ready(Payload(encode_value("x"))), method_label("calc", "add"))
-          .wait();
+  Promise<Payload> promise;
+  promise.set_label("calc.add");
+  Future<int> value = decode_future<int>(promise.future());
+  promise.complete(Payload(encode_value("x")));
+  const auto result = value.wait();
   CHECK(result.status().text() == "bad reply of calc.add: cannot convert a string to int");
 }
 

@@ -1,0 +1,225 @@
+#pragma once
+
+// Private to base, and to layers whose operations are futures: what futures and their promise
+// share.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/block_pool.h"
+#include "base/clock.h"
+#include "base/function.h"
+#include "base/mutex.h"
+#include "base/result.h"
+
+namespace slime {
+
+// Makes progress in a thread that waits for a future, for example by driving a Loop.
+class Driver {
+ public:
+  Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  virtual ~Driver() = default;
+  // Returns when done() is true or the deadline has passed. `sleep` waits for the same two events,
+  // but makes no progress: a driver with a thread of its own may call it. Thread: any, several at
+  // once; not from a loop callback.
+  virtual void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) = 0;
+};
+
+namespace detail {
+
+// The part of a future's state that does not depend on the type of its value: whether it is done,
+// the threads and callbacks that wait, and cancelling. Owned by its producer (a Promise, or an
+// operation) and by its futures; freed when both are gone. Takes a lock only where a thread sleeps,
+// where a future has several callbacks, and for set_cancel(). Thread: any, unless stated otherwise.
+class FutureCore {
+ public:
+  // `driver`: may be null. `drives`: whether waiting threads use the driver.
+  explicit FutureCore(std::shared_ptr<Driver> driver, bool drives = true)
+      : driver_(std::move(driver)), drives_(drives) {}
+  FutureCore(const FutureCore&) = delete;
+  FutureCore& operator=(const FutureCore&) = delete;
+
+  [[nodiscard]] bool done() const { return (word_.load(std::memory_order_acquire) & kSettled) != 0; }
+  // The driver of threads that wait for the future; null: they sleep.
+  [[nodiscard]] std::shared_ptr<Driver> driver() const { return drives_ ? driver_ : nullptr; }
+  bool wait_done(Nanos timeout);
+  void on_done(Task callback);
+  // Asks for an early end, once.
+  void cancel();
+  // Returns a label for error texts, such as "calc.add"; empty: none.
+  [[nodiscard]] virtual std::string label() const { return {}; }
+
+  // ---- futures
+  // Adds the first future; the producer calls this.
+  void add_first_future();
+  void add_future() { futures_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_future();
+
+  // ---- the producer, one thread at a time
+  // Sets the function that cancel() calls. Completion drops the function.
+  void set_cancel(Task cancel);
+  // Makes cancel(), and dropping the last future, destroy an outcome that was not taken; the
+  // destroyed outcome returns its message. Call before sharing the state.
+  void give_back_untaken();
+  // Ends the producer's ownership.
+  void drop_producer() { drop_holder(); }
+
+ protected:
+  ~FutureCore() = default;
+
+  // Makes the stored outcome visible. `failed`: the outcome is an error.
+  void settle(bool failed);
+  enum class Take { kNow, kGivenBack, kTwice };
+  // Claims the outcome for the caller. Call only after done().
+  Take claim();
+
+  [[nodiscard]] const std::shared_ptr<Driver>& any_driver() const { return driver_; }
+
+ private:
+  // The producer's outcome in the derived class.
+  virtual void drop_outcome() = 0;
+  // Asks the producer for an early end; called at most once, and never after settle() has returned
+  // to the producer, except by overrides which say so.
+  virtual void ask_to_cancel();
+  // Destroys and frees the object.
+  virtual void destroy() noexcept = 0;
+
+  bool sleep(TimePoint deadline);
+  void tell(std::uint32_t word);
+  void drop_holder();
+
+  // bits of word_
+  static constexpr std::uint32_t kSettled = 1;     // the outcome is there
+  static constexpr std::uint32_t kFailed = 2;      // the outcome is an error
+  static constexpr std::uint32_t kTaken = 4;       // a thread has taken the outcome
+  static constexpr std::uint32_t kGivenBack = 8;   // cancel() has destroyed the outcome
+  static constexpr std::uint32_t kCancelled = 16;  // cancel() came first
+  static constexpr std::uint32_t kSlot = 32;       // callback_ is being stored
+  static constexpr std::uint32_t kCallback = 64;   // callback_ is stored
+  static constexpr std::uint32_t kLocked = 128;    // a thread sleeps, or more_ or cancel_ is set
+
+  std::atomic<std::uint32_t> word_{0};
+  std::atomic<std::uint32_t> futures_{0};
+  std::atomic<std::uint32_t> holders_{1};  // the producer, and all futures together
+  const std::shared_ptr<Driver> driver_;
+  const bool drives_;
+  bool gives_back_ = false;    // set before the state is shared
+  std::uint64_t process_ = 0;  // fork_generation() where gives_back_ is true
+  Task callback_;              // owned by the thread that set kSlot, then by the one that settles
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Task> more_ SLIME_GUARDED_BY(mutex_);
+  Task cancel_ SLIME_GUARDED_BY(mutex_);
+};
+
+// A FutureCore with its outcome.
+template <class T>
+class FutureState : public FutureCore {
+ public:
+  using FutureCore::FutureCore;
+
+  // Completes the future. Returns false, and drops `result`, if it was completed before. Thread:
+  // the producer's.
+  bool complete(Result<T> result) {
+    if (done()) return false;
+    const bool failed = !result;
+    result_.emplace(std::move(result));
+    settle(failed);
+    return true;
+  }
+  // Completes the future now. `make` makes the outcome later, in the thread that takes the outcome.
+  bool complete_with(UniqueFunction<Result<T>()> make) {
+    if (done()) return false;
+    make_ = std::move(make);
+    settle(false);
+    return true;
+  }
+  // Ends the producer's ownership. Completes the future if the producer has not.
+  void abandon() {
+    if (!done()) {
+      result_.emplace(Status(Code::kInternal, "a promise was dropped without an outcome"));
+      settle(true);
+    }
+    drop_producer();
+  }
+  // Takes the outcome of a state of this type. Call only after done().
+  static Result<T> take(FutureCore& core) { return static_cast<FutureState&>(core).take_outcome(); }
+
+ protected:
+  ~FutureState() = default;
+
+ private:
+  Result<T> take_outcome() {
+    switch (claim()) {
+      case Take::kGivenBack:
+        return Status(Code::kCancelled, "cancelled before it was taken, and given back");
+      case Take::kTwice:
+        return Status(Code::kInvalidArgument, "the result of this future was taken before");
+      case Take::kNow:
+        break;
+    }
+    if (result_) return std::move(*result_);
+    auto make = std::move(make_);
+    return make();
+  }
+  void drop_outcome() final {
+    result_.reset();
+    make_ = {};
+  }
+
+  std::optional<Result<T>> result_;
+  UniqueFunction<Result<T>()> make_;  // if set, makes the outcome when it is taken
+};
+
+// The state of a Promise's future.
+template <class T>
+class PromiseState final : public FutureState<T> {
+ public:
+  using FutureState<T>::FutureState;
+  static void* operator new(std::size_t bytes) { return take_pooled(bytes); }
+  static void operator delete(void* state, std::size_t bytes) { give_pooled(state, bytes); }
+  // Sets the label for error texts. Call before sharing the state.
+  void set_label(std::string label) { label_ = std::move(label); }
+  [[nodiscard]] std::string label() const override { return label_; }
+
+ private:
+  ~PromiseState() = default;
+  void destroy() noexcept override { delete this; }
+  std::string label_;
+};
+
+// One copy of a future, without its type.
+class FutureRef {
+ public:
+  FutureRef() = default;
+  // Takes over a future that was counted before.
+  explicit FutureRef(FutureCore* counted) : core_(counted) {}
+  FutureRef(const FutureRef& other) : core_(other.core_) {
+    if (core_ != nullptr) core_->add_future();
+  }
+  FutureRef(FutureRef&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  FutureRef& operator=(FutureRef other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~FutureRef() {
+    if (core_ != nullptr) core_->drop_future();
+  }
+  FutureCore* operator->() const { return core_; }
+  FutureCore& operator*() const { return *core_; }
+  explicit operator bool() const { return core_ != nullptr; }
+
+ private:
+  FutureCore* core_ = nullptr;
+};
+
+}  // namespace detail
+}  // namespace slime
