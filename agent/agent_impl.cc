@@ -116,7 +116,7 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
            [this](agent::Session& session, std::uint32_t imm) {
              if (!imm_handler_) return;
              NotificationCredit credit(weak_from_this(), session);
-             imm_handler_(peer(session.peer().name), imm, credit);
+             imm_handler_(peer(session.named_peer()), imm, credit);
            },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
@@ -272,7 +272,12 @@ void PeerAgentImpl::destroy(PeerAgentImpl* agent) {
 
 // ------------------------------------------------------------------------------------------- peers
 
-Peer PeerAgentImpl::peer(std::string name) { return Peer(shared_from_this(), std::move(name)); }
+Peer PeerAgentImpl::peer(std::string name) {
+  return peer(std::make_shared<agent::NamedPeer>(std::move(name)));
+}
+Peer PeerAgentImpl::peer(std::shared_ptr<agent::NamedPeer> named) {
+  return Peer(shared_from_this(), std::move(named));
+}
 
 Status PeerAgentImpl::check_may_wait() const {
   if (forked() || !loop_ || !loop_->drives()) return {};

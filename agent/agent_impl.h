@@ -46,6 +46,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   [[nodiscard]] const InstanceId& instance() const { return instance_; }
   [[nodiscard]] bool forked() const { return admission_->forked(); }
   Peer peer(std::string name);
+  Peer peer(std::shared_ptr<agent::NamedPeer> named);
 
   // Returns true on a thread that close() waits for: the loop's thread, a caller that drives the
   // loop, a thread of the handler pool, the registrar's thread.

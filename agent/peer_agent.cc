@@ -21,7 +21,7 @@ Status no_agent() { return Status(Code::kInvalidArgument, "an empty peer: get on
 
 Future<None> Peer::connect(Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().submit(name_, agent_->starter().make<agent::ConnectOperation>(), span(timeout),
+  return agent_->starter().submit(peer_, agent_->starter().make<agent::ConnectOperation>(), span(timeout),
                                   wait_for_ready_);
 }
 
@@ -33,32 +33,32 @@ Result<RemoteRegion> Peer::region(std::string_view name, Nanos timeout) {
 
 Future<RemoteRegion> Peer::lookup_region(std::string_view name, Nanos timeout) {
   if (!agent_) return Future<RemoteRegion>::ready(no_agent());
-  return agent_->starter().submit(name_, agent_->starter().make<agent::RegionOperation>(std::string(name)),
+  return agent_->starter().submit(peer_, agent_->starter().make<agent::RegionOperation>(std::string(name)),
                                   span(timeout), wait_for_ready_);
 }
 
 Future<None> Peer::read(std::span<const Copy> copies, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kRead, copies, 0, span(timeout),
+  return agent_->starter().one_sided(peer_, agent::OneSided::kRead, copies, 0, span(timeout),
                                      wait_for_ready_);
 }
 
 Future<None> Peer::write(std::span<const Copy> copies, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kWrite, copies, 0, span(timeout),
+  return agent_->starter().one_sided(peer_, agent::OneSided::kWrite, copies, 0, span(timeout),
                                      wait_for_ready_);
 }
 
 Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
-  return agent_->starter().one_sided(name_, agent::OneSided::kWriteWithImm, copies, imm, span(timeout),
+  return agent_->starter().one_sided(peer_, agent::OneSided::kWriteWithImm, copies, imm, span(timeout),
                                      wait_for_ready_);
 }
 
 Future<std::uint64_t> Peer::fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset,
                                       std::uint64_t add, Nanos timeout) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
-  return agent_->starter().atomic(name_, {.remote = remote, .remote_offset = remote_offset, .value = add},
+  return agent_->starter().atomic(peer_, {.remote = remote, .remote_offset = remote_offset, .value = add},
                                   span(timeout), wait_for_ready_);
 }
 
@@ -66,7 +66,7 @@ Future<std::uint64_t> Peer::compare_swap(const RemoteRegion& remote, std::uint64
                                          std::uint64_t expected, std::uint64_t desired, Nanos timeout) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());
   return agent_->starter().atomic(
-      name_, {.remote = remote, .remote_offset = remote_offset, .value = desired, .expected = expected},
+      peer_, {.remote = remote, .remote_offset = remote_offset, .value = desired, .expected = expected},
       span(timeout), wait_for_ready_);
 }
 
@@ -79,14 +79,14 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
     return Future<None>::ready(
         Status(Code::kResourceExhausted, str("no memory to copy a message of ", bytes.size(), " bytes")));
   }
-  return agent_->starter().submit(name_, agent_->starter().make<agent::SendOperation>(tag, std::move(body)),
+  return agent_->starter().submit(peer_, agent_->starter().make<agent::SendOperation>(tag, std::move(body)),
                                   span(timeout), wait_for_ready_);
 }
 
 template <class T>
 Future<T> Peer::receive(std::uint64_t tag, Nanos timeout) {
   if (!agent_) return Future<T>::ready(no_agent());
-  return agent_->starter().submit(name_, agent_->starter().make_patient<agent::RecvOperation<T>>(tag),
+  return agent_->starter().submit(peer_, agent_->starter().make_patient<agent::RecvOperation<T>>(tag),
                                   span(timeout), wait_for_ready_);
 }
 
@@ -99,7 +99,7 @@ Future<rpc::Delivery> Peer::recv_delivery(std::uint64_t tag, Nanos timeout) {
 template <class Call>
 auto RawPeer::begin(agent::OperationPtr<Call> call, Nanos timeout) const {
   call->take_for(signature_);
-  return agent_->starter().begin(name_, std::move(call), settings_, span(timeout), wait_for_ready_);
+  return agent_->starter().begin(peer_, std::move(call), settings_, span(timeout), wait_for_ready_);
 }
 
 Future<Payload> RawPeer::call(std::string_view service, std::string_view method, ByteVector arguments,
@@ -138,6 +138,11 @@ RawStream RawPeer::stream_attached(std::string_view service, std::string_view me
   operation->set_bounds(total, idle);
   auto result = begin(std::move(operation), total == Nanos::zero() ? idle : std::min(total, idle));
   return {std::move(end), std::move(result)};
+}
+
+const std::string& Peer::name() const {
+  static const std::string kNone;
+  return peer_ ? peer_->name : kNone;
 }
 
 Stub Peer::proxy(std::string_view service) const { return {std::string(service), *this}; }
@@ -184,9 +189,9 @@ Peer Peer::wait_for_ready() const {
   return out;
 }
 
-Status Peer::disconnect() { return agent_ ? agent_->disconnect(name_) : no_agent(); }
+Status Peer::disconnect() { return agent_ ? agent_->disconnect(name()) : no_agent(); }
 
-PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(name_) : PeerInfo{}; }
+PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(name()) : PeerInfo{}; }
 
 // --------------------------------------------------------------------------------------- PeerAgent
 

@@ -164,6 +164,7 @@ class Stub;
 namespace agent {
 template <class T>
 class OperationPtr;
+class NamedPeer;
 class Session;
 }  // namespace agent
 
@@ -198,14 +199,14 @@ class RawPeer {
  private:
   friend class Peer;
   RawPeer() = default;
-  RawPeer(std::shared_ptr<PeerAgentImpl> agent, std::string name)
-      : agent_(std::move(agent)), name_(std::move(name)) {}
+  RawPeer(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::NamedPeer> peer)
+      : agent_(std::move(agent)), peer_(std::move(peer)) {}
   template <class Call>
   auto begin(agent::OperationPtr<Call> call, Nanos timeout) const;
   [[nodiscard]] Nanos span(Nanos timeout) const { return timeout == Nanos::zero() ? timeout_ : timeout; }
 
   std::shared_ptr<PeerAgentImpl> agent_;
-  std::string name_;
+  std::shared_ptr<agent::NamedPeer> peer_;  // null: an empty Peer
   Nanos timeout_{};
   Nanos idle_timeout_{};  // of streams; zero: the agent's default
   bool wait_for_ready_ = false;
@@ -364,7 +365,7 @@ class Peer : private RawPeer {
 
   // Closes the connection, if there is one; the next use connects again.
   Status disconnect();
-  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& name() const;
   // Returns the state of the connection, the provider and the reason for it, the last error, and
   // counters.
   [[nodiscard]] PeerInfo info() const;
@@ -372,7 +373,8 @@ class Peer : private RawPeer {
  private:
   friend class PeerAgent;
   friend class PeerAgentImpl;
-  Peer(std::shared_ptr<PeerAgentImpl> agent, std::string name) : RawPeer(std::move(agent), std::move(name)) {}
+  Peer(std::shared_ptr<PeerAgentImpl> agent, std::shared_ptr<agent::NamedPeer> peer)
+      : RawPeer(std::move(agent), std::move(peer)) {}
   template <class T>
   Future<T> receive(std::uint64_t tag, Nanos timeout);
   [[nodiscard]] Peer with_settings(std::shared_ptr<const rpc::CallSettings> settings) const;

@@ -11,7 +11,7 @@ namespace slime {
 
 // Holds the current binding. A post in flight keeps the binding with which it was posted.
 struct PreparedBatch::State {
-  State(std::shared_ptr<PeerAgentImpl> its_agent, std::string its_peer, Transfer its_transfer,
+  State(std::shared_ptr<PeerAgentImpl> its_agent, std::shared_ptr<agent::NamedPeer> its_peer, Transfer its_transfer,
         Nanos its_timeout, bool waits, std::shared_ptr<agent::BoundCopies> copies)
       : agent(std::move(its_agent)),
         peer(std::move(its_peer)),
@@ -21,7 +21,7 @@ struct PreparedBatch::State {
         bound(std::move(copies)) {}
 
   const std::shared_ptr<PeerAgentImpl> agent;
-  const std::string peer;
+  const std::shared_ptr<agent::NamedPeer> peer;
   const Transfer transfer;
   const Nanos timeout;
   const bool wait_for_ready;
@@ -38,7 +38,7 @@ struct PreparedBatch::State {
     if (options.timeout == Nanos::zero()) options.timeout = timeout;
     auto copies = now();
     if (blocks.empty() && kind != agent::OneSided::kWriteWithImm &&
-        agent->starter().done_now(peer, transfer, *copies))
+        agent->starter().done_now(*peer, transfer, *copies))
       return Future<None>::ready(None{});
     return agent->starter().post(peer, kind, std::move(copies), blocks, imm, options, wait_for_ready);
   }
@@ -78,9 +78,9 @@ Status too_many(std::uint64_t blocks) {
 
 Result<PreparedBatch> Peer::prepare(Transfer transfer, std::span<const Copy> copies) const {
   if (!agent_) return Status(Code::kInvalidArgument, "an empty peer: get one from PeerAgent::peer()");
-  auto bound = agent_->starter().bind(name_, transfer, copies);
+  auto bound = agent_->starter().bind(name(), transfer, copies);
   if (!bound) return std::move(bound).error();
-  return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, name_, transfer, timeout_,
+  return PreparedBatch(std::make_shared<PreparedBatch::State>(agent_, peer_, transfer, timeout_,
                                                               wait_for_ready_, *std::move(bound)));
 }
 
@@ -121,7 +121,7 @@ Future<None> PreparedBatch::post(PostOptions options) const {
 }
 
 bool PreparedBatch::done_now() const {
-  return state_ && state_->agent->starter().done_now(state_->peer, state_->transfer, *state_->now());
+  return state_ && state_->agent->starter().done_now(*state_->peer, state_->transfer, *state_->now());
 }
 
 Future<None> PreparedBatch::post(std::span<const std::uint32_t> blocks, PostOptions options) const {
@@ -149,7 +149,7 @@ Status PreparedBatch::rebind(std::span<const RemoteRegion> remotes) const {
     return Status(Code::kInvalidArgument,
                   str(remotes.size(), " remote regions, and the batch names ", before->remotes().size()));
   auto after = before->with(remotes);
-  SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer), state_->peer));
+  SLIME_TRY(after->check_remotes(agent::rights_for(state_->transfer), state_->peer->name));
   const MutexLock lock(state_->mutex);
   state_->bound = std::move(after);
   return {};

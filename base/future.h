@@ -134,6 +134,7 @@ class Promise {
   // Sets the label for error texts of a derived future, such as "calc.add". Call before future().
   void set_label(std::string label) { state_->set_label(std::move(label)); }
   bool complete(Result<T> result) { return state_->complete(std::move(result)); }
+  bool complete(Status error) { return state_->fail(std::move(error)); }
   // Completes the future with the value of `make`, which runs in the thread that takes the outcome:
   // for work such as decoding that the completing thread (the loop) should not do.
   bool complete_with(UniqueFunction<Result<T>()> make) { return state_->complete_with(std::move(make)); }

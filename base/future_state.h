@@ -135,6 +135,12 @@ class FutureState : public FutureCore {
     settle(failed);
     return true;
   }
+  bool fail(Status error) {
+    if (done()) return false;
+    result_.emplace(std::move(error));
+    settle(true);
+    return true;
+  }
   // Completes the future now. `make` makes the outcome later, in the thread that takes the outcome.
   bool complete_with(UniqueFunction<Result<T>()> make) {
     if (done()) return false;
@@ -144,10 +150,7 @@ class FutureState : public FutureCore {
   }
   // Ends the producer's ownership. Completes the future if the producer has not.
   void abandon() {
-    if (!done()) {
-      result_.emplace(Status(Code::kInternal, "a promise was dropped without an outcome"));
-      settle(true);
-    }
+    if (!done()) fail(Status(Code::kInternal, "a promise was dropped without an outcome"));
     drop_producer();
   }
   // Takes the outcome of a state of this type. Call only after done().

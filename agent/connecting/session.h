@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/connecting/named_peer.h"
 #include "agent/connecting/pairing.h"
 #include "agent/connecting/post_queue.h"
 #include "agent/connecting/session_keys.h"
@@ -111,6 +112,8 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   [[nodiscard]] bool lost() const;
   [[nodiscard]] bool abandoned() const { return abandoned_; }
   [[nodiscard]] const transport::PeerIdentity& peer() const { return peer_; }
+  // The peer, for operations of the user on it.
+  [[nodiscard]] const std::shared_ptr<NamedPeer>& named_peer() const { return named_peer_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool initiator() const { return initiator_; }
   // Returns whether this session and `session` are the two ends of a connection of the agent to
@@ -171,6 +174,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   SessionContext& context_;
   const Pairing::Id id_;
   const transport::PeerIdentity peer_;
+  const std::shared_ptr<NamedPeer> named_peer_ = std::make_shared<NamedPeer>(peer_.name);
   const std::string address_;
   const bool initiator_;
   const std::array<std::byte, 32> handshake_;

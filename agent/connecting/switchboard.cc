@@ -56,6 +56,14 @@ Link* Switchboard::find_link(std::string_view key) {
   return it == links_.end() ? nullptr : it->second.get();
 }
 
+Link* Switchboard::find_link(NamedPeer& peer) {
+  if (peer.link_ == nullptr || peer.links_ != links_generation_) {
+    peer.link_ = find_link(std::string_view(peer.name));
+    peer.links_ = links_generation_;
+  }
+  return peer.link_;
+}
+
 Link& Switchboard::link_for(const std::string& key) {
   if (Link* known = find_link(key)) return *known;
   if (links_.size() >= limits::kRememberedPeers && !std::exchange(forgets_links_, true)) loop_.defer(*this);
@@ -68,6 +76,7 @@ Link& Switchboard::link_for(const std::string& key) {
 // Forgets unused links: peers come and go under new names for as long as the agent lives.
 void Switchboard::run_deferred() noexcept {
   forgets_links_ = false;
+  ++links_generation_;
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
 }
 
@@ -80,16 +89,16 @@ void Switchboard::submit(const std::string& key, OperationPtr<PeerOperation> ope
   link_for(key).submit(std::move(operation));
 }
 
-bool Switchboard::submit_at_once(const std::string& key, OperationPtr<PeerOperation>& operation) {
-  Link* const link = find_link(key);
+bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& operation) {
+  Link* const link = find_link(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return false;
   operations_.add(*operation);
   link->submit(std::move(operation));
   return true;
 }
 
-Session* Switchboard::session_now(const std::string& key) {
-  Link* const link = find_link(key);
+Session* Switchboard::session_now(NamedPeer& peer) {
+  Link* const link = find_link(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return nullptr;
   link->session()->touch();
   return link->session().get();

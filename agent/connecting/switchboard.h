@@ -12,6 +12,7 @@
 #include "agent/connecting/avoided.h"
 #include "agent/connecting/key_watch.h"
 #include "agent/connecting/link.h"
+#include "agent/connecting/named_peer.h"
 #include "agent/connecting/pairing.h"
 #include "agent/connecting/session.h"
 #include "agent/limits.h"
@@ -117,9 +118,9 @@ class Switchboard final : public transport::Acceptor,
   // Starts the operation, and takes it over, if the peer's connection is ready and no operation
   // waits for it; else returns false and does nothing. Runs no callbacks except those of the
   // operation.
-  bool submit_at_once(const std::string& key, OperationPtr<PeerOperation>& operation);
+  bool submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& operation);
   // Returns the session on which an operation on this peer would start now; null: it would wait.
-  Session* session_now(const std::string& key);
+  Session* session_now(NamedPeer& peer);
   void disconnect(const std::string& key);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);
@@ -173,6 +174,8 @@ class Switchboard final : public transport::Acceptor,
 
   Link& link_for(const std::string& key);
   Link* find_link(std::string_view key);
+  // Like find_link(peer.name), but searches only if links were forgotten since the last search.
+  Link* find_link(NamedPeer& peer);
   [[nodiscard]] PeerView view_of(const Link& link) const;
   // Forgets unused links. Runs in a later turn: links_ must not shrink while a caller iterates over
   // it.
@@ -213,7 +216,8 @@ class Switchboard final : public transport::Acceptor,
   Pairing::Id last_id_ = 0;
   BoardCounters totals_;  // sums over closed connections; `made`: over all
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
-  bool forgets_links_ = false;  // run_deferred() is due
+  std::uint64_t links_generation_ = 1;  // grows when links are forgotten
+  bool forgets_links_ = false;          // run_deferred() is due
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;

@@ -5,14 +5,14 @@
 
 namespace slime::agent {
 
-Future<None> OperationStarter::one_sided(const std::string& peer, OneSided kind, std::span<const Copy> copies,
+Future<None> OperationStarter::one_sided(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::span<const Copy> copies,
                                          std::uint32_t imm, Nanos timeout, bool wait_for_ready) {
   if (Status status = parts_.memory.check_blocks(copies); !status.ok())
     return Future<None>::ready(std::move(status));
   return submit(peer, make<OneSidedOperation>(kind, copies, imm), timeout, wait_for_ready);
 }
 
-Future<std::uint64_t> OperationStarter::atomic(const std::string& peer, AtomicOperation::Request request,
+Future<std::uint64_t> OperationStarter::atomic(const std::shared_ptr<NamedPeer>& peer, AtomicOperation::Request request,
                                                Nanos timeout, bool wait_for_ready) {
   auto place = parts_.memory.place_for_old_value();
   if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
@@ -29,7 +29,7 @@ Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(const std::string& p
   return bound;
 }
 
-Future<None> OperationStarter::post(const std::string& peer, OneSided kind,
+Future<None> OperationStarter::post(const std::shared_ptr<NamedPeer>& peer, OneSided kind,
                                     std::shared_ptr<BoundCopies> copies,
                                     std::span<const std::uint32_t> blocks, std::uint32_t imm,
                                     PostOptions options, bool wait_for_ready) {
@@ -39,7 +39,7 @@ Future<None> OperationStarter::post(const std::string& peer, OneSided kind,
   return submit(peer, std::move(operation), options.timeout, wait_for_ready);
 }
 
-bool OperationStarter::done_now(const std::string& peer, Transfer transfer, BoundCopies& copies) {
+bool OperationStarter::done_now(NamedPeer& peer, Transfer transfer, BoundCopies& copies) {
   if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
   const Admission::Pass pass(parts_.admission);
   if (!pass) return false;

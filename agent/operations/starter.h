@@ -69,28 +69,28 @@ class OperationStarter {
   }
   // Starts an operation on `peer` and returns its future. A timeout of zero: the agent's default.
   template <class Operation>
-  auto submit(const std::string& peer, OperationPtr<Operation> operation, Nanos timeout, bool wait_for_ready);
+  auto submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout, bool wait_for_ready);
   // Like submit(), but runs the client interceptors first.
   template <class Call>
-  auto begin(const std::string& peer, OperationPtr<Call> call,
+  auto begin(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Call> call,
              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout, bool wait_for_ready);
 
   // Start one-sided operations and atomics. Errors: kInvalidArgument for a batch that
   // check_blocks() refuses.
-  Future<None> one_sided(const std::string& peer, OneSided kind, std::span<const Copy> copies,
+  Future<None> one_sided(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos timeout, bool wait_for_ready);
-  Future<std::uint64_t> atomic(const std::string& peer, AtomicOperation::Request request, Nanos timeout,
+  Future<std::uint64_t> atomic(const std::shared_ptr<NamedPeer>& peer, AtomicOperation::Request request, Nanos timeout,
                                bool wait_for_ready);
   // bind() checks and binds the copies of a prepared batch. post() posts the blocks of a bound list
   // that have the numbers `blocks`, or all if there are no numbers.
   Result<std::shared_ptr<BoundCopies>> bind(const std::string& peer, Transfer transfer,
                                             std::span<const Copy> copies) const;
-  Future<None> post(const std::string& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
+  Future<None> post(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
                     bool wait_for_ready);
   // Copies a small batch inside this call, if the memory of both sides is on this host. Returns
   // false if that is not possible; then nothing was copied.
-  bool done_now(const std::string& peer, Transfer transfer, BoundCopies& copies);
+  bool done_now(NamedPeer& peer, Transfer transfer, BoundCopies& copies);
 
  private:
   const Parts parts_;
@@ -100,7 +100,7 @@ class OperationStarter {
 };
 
 template <class Operation>
-auto OperationStarter::submit(const std::string& peer, OperationPtr<Operation> operation, Nanos timeout,
+auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout,
                               bool wait_for_ready) {
   auto future = operation->future();
   // Keeps the agent alive: with kCaller and kPolled callbacks run within this call, and a callback
@@ -127,27 +127,27 @@ auto OperationStarter::submit(const std::string& peer, OperationPtr<Operation> o
       driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
     if (const transport::Loop::Borrowed drive(loop); drive) {
       set_deadline();
-      if (parts_.switchboard.submit_at_once(peer, started)) return future;
+      if (parts_.switchboard.submit_at_once(*peer, started)) return future;
     }
   }
   if (started->deadline == kNever) set_deadline();
   loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
-    parts_.switchboard.submit(peer, std::move(started));
+    parts_.switchboard.submit(peer->name, std::move(started));
   });
   return future;
 }
 
 template <class Call>
-auto OperationStarter::begin(const std::string& peer, OperationPtr<Call> call,
+auto OperationStarter::begin(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Call> call,
                              const std::shared_ptr<const rpc::CallSettings>& settings, Nanos timeout,
                              bool wait_for_ready) {
   if (settings == nullptr && !intercepts()) return submit(peer, std::move(call), timeout, wait_for_ready);
   // An interceptor may drop the calling Peer and the agent.
   const auto kept = parts_.owner.lock();
-  const std::string name = peer;
+  const std::shared_ptr<NamedPeer> named = peer;
   const std::shared_ptr<const rpc::CallSettings> shown = settings;
-  Status refusal = call->show(name, shown.get(), interceptors());
-  if (refusal.ok()) return submit(name, std::move(call), timeout, wait_for_ready);
+  Status refusal = call->show(named->name, shown.get(), interceptors());
+  if (refusal.ok()) return submit(named, std::move(call), timeout, wait_for_ready);
   auto future = call->future();
   call->fail(std::move(refusal).with_maybe_executed(false));
   return future;

@@ -142,7 +142,7 @@ template <class Call>
 void ProxyCall::run(OperationPtr<Call> call, Nanos deadline) {
   call->take_for(target_.signature);
   if (intercepted_) call->watch(std::make_unique<rpc::InterceptedCall>(intercepted_->context()));
-  auto future = agent_->starter.submit(current_->name, std::move(call), deadline, false);
+  auto future = agent_->starter.submit(current_->peer, std::move(call), deadline, false);
   bool cancelled = false;
   {
     const MutexLock lock(mutex_);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/connecting/named_peer.h"
 #include "agent/service_proxy.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -21,6 +22,7 @@ namespace slime::agent {
 struct PooledServer {
   const std::string name;
   const InstanceId instance;
+  const std::shared_ptr<NamedPeer> peer = std::make_shared<NamedPeer>(name);
   std::uint64_t incarnation = 0;
   std::string address{};
   std::vector<std::string> methods{};  // sorted; empty: the server does not list its methods
