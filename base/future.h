@@ -72,14 +72,15 @@ class [[nodiscard]] Future {
     core.on_done(
         [state = std::move(state_), take = take_, fn = std::move(fn)]() mutable { fn(take(*state)); });
   }
-  // Returns a future of make(outcome, label). `make` runs in the thread that takes the value;
-  // `label` is the state's label for error texts. Empties this future. Costs nothing. Not for a
-  // future that map() returned.
-  template <class R, Result<R> (*make)(Result<T>, const detail::FutureCore&)>
+  // Returns a future of make(outcome, state). `make` runs in the thread that takes the value; the
+  // state has a label for error texts. Empties this future. Allocates nothing. Not for a future
+  // that map() returned.
+  template <class R, Result<R> (*make)(Result<T>&&, const detail::FutureCore&)>
   Future<R> map() && {
     SLIME_CHECK(state_ && take_ == &detail::FutureState<T>::take);
     return Future<R>(std::move(state_), [](detail::FutureCore& core) -> Result<R> {
-      return make(detail::FutureState<T>::take(core), core);
+      return static_cast<detail::FutureState<T>&>(core).take_with(
+          [&core](Result<T>&& outcome) { return make(std::move(outcome), core); });
     });
   }
 

@@ -128,7 +128,7 @@ class FutureState : public FutureCore {
 
   // Completes the future. Returns false, and drops `result`, if it was completed before. Thread:
   // the producer's.
-  bool complete(Result<T> result) {
+  bool complete(Result<T>&& result) {
     if (done()) return false;
     const bool failed = !result;
     result_.emplace(std::move(result));
@@ -154,25 +154,30 @@ class FutureState : public FutureCore {
     drop_producer();
   }
   // Takes the outcome of a state of this type. Call only after done().
-  static Result<T> take(FutureCore& core) { return static_cast<FutureState&>(core).take_outcome(); }
+  static Result<T> take(FutureCore& core) {
+    return static_cast<FutureState&>(core).take_with([](Result<T>&& result) { return std::move(result); });
+  }
+  // Takes the outcome, and returns use(outcome). The outcome stays where it is, and `use` gets a
+  // reference to it. Call only after done().
+  template <class F>
+  auto take_with(F&& use) {
+    switch (claim()) {
+      case Take::kGivenBack:
+        return use(Status(Code::kCancelled, "cancelled before it was taken, and given back"));
+      case Take::kTwice:
+        return use(Status(Code::kInvalidArgument, "the result of this future was taken before"));
+      case Take::kNow:
+        break;
+    }
+    if (result_) return use(std::move(*result_));
+    auto make = std::move(make_);
+    return use(make());
+  }
 
  protected:
   ~FutureState() = default;
 
  private:
-  Result<T> take_outcome() {
-    switch (claim()) {
-      case Take::kGivenBack:
-        return Status(Code::kCancelled, "cancelled before it was taken, and given back");
-      case Take::kTwice:
-        return Status(Code::kInvalidArgument, "the result of this future was taken before");
-      case Take::kNow:
-        break;
-    }
-    if (result_) return std::move(*result_);
-    auto make = std::move(make_);
-    return make();
-  }
   void drop_outcome() final {
     result_.reset();
     make_ = {};

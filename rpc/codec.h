@@ -487,7 +487,7 @@ namespace detail {
 
 // For Future::map().
 template <class Value>
-Result<Value> decode_reply(Result<Payload> payload, const slime::detail::FutureCore& core) {
+Result<Value> decode_reply(Result<Payload>&& payload, const slime::detail::FutureCore& core) {
   if (!payload) return std::move(payload).error();
   auto value = decode_value<Value>(payload->bytes(), payload->attachments());
   if (value) return value;

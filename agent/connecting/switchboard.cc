@@ -80,6 +80,13 @@ void Switchboard::run_deferred() noexcept {
   std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
 }
 
+void Switchboard::submit(NamedPeer& peer, OperationPtr<PeerOperation> operation) {
+  Link* const link = closing_ ? nullptr : find_link(peer);
+  if (link == nullptr) return submit(peer.name, std::move(operation));
+  operations_.add(*operation);
+  link->submit(std::move(operation));
+}
+
 void Switchboard::submit(const std::string& key, OperationPtr<PeerOperation> operation) {
   if (closing_) {
     operation->fail(closed_status());

@@ -114,6 +114,7 @@ class Switchboard final : public transport::Acceptor,
 
   // Gives the peer back the held credit of one notification: see Endpoint::release_credits().
   void release_credit(Pairing::Id session);
+  void submit(NamedPeer& peer, OperationPtr<PeerOperation> operation);
   void submit(const std::string& key, OperationPtr<PeerOperation> operation);
   // Starts the operation, and takes it over, if the peer's connection is ready and no operation
   // waits for it; else returns false and does nothing. Runs no callbacks except those of the

@@ -21,60 +21,76 @@ void move_to(std::span<transport::CopyBlock> copies, std::size_t from, std::size
     copy.local += static_cast<std::ptrdiff_t>(to) - static_cast<std::ptrdiff_t>(from);
 }
 
-// Numbers the regions of a list in order of appearance. `distinct`: a region that appears again has
-// its first number; otherwise each run of blocks with one region has a number.
+// Numbers the regions of a list in order of appearance: each run of blocks with one region has a
+// number.
 template <class Region>
-class Numbers {
+class Runs {
  public:
-  explicit Numbers(bool distinct) : distinct_(distinct) {}
   // Returns true if the region has a new number.
   bool add(const Region& region) {
     if (&region == last_) return false;
     last_ = &region;
-    now_ = count_;
-    if (distinct_) now_ = known_.try_emplace(&region, count_).first->second;
-    if (now_ < count_) return false;
     ++count_;
     return true;
   }
-  [[nodiscard]] std::size_t now() const { return now_; }  // number of the region that was added last
+  [[nodiscard]] std::size_t now() const { return count_ - 1; }  // number of the region added last
   [[nodiscard]] std::size_t count() const { return count_; }
 
  private:
-  const bool distinct_;
   const Region* last_ = nullptr;
-  std::size_t now_ = 0;
   std::size_t count_ = 0;
-  std::unordered_map<const Region*, std::size_t> known_;
 };
 
-// The numbers of both regions of each block.
-struct RegionNumbers {
-  explicit RegionNumbers(bool distinct) : remotes(distinct), locals(distinct) {}
-  Numbers<RemoteRegion> remotes;
-  Numbers<MemoryRegion::State> locals;
+// Like Runs, but a region that appears again has its first number.
+template <class Region>
+class Distinct {
+ public:
+  bool add(const Region& region) {
+    if (&region == last_) return false;
+    last_ = &region;
+    const auto [it, fresh] = known_.try_emplace(&region, known_.size());
+    now_ = it->second;
+    return fresh;
+  }
+  [[nodiscard]] std::size_t now() const { return now_; }
+  [[nodiscard]] std::size_t count() const { return known_.size(); }
+
+ private:
+  const Region* last_ = nullptr;
+  std::size_t now_ = 0;
+  std::unordered_map<const Region*, std::size_t> known_;
 };
 
 }  // namespace
 
 BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
+  if (distinct)
+    bind<Distinct>(copies);
+  else
+    bind<Runs>(copies);
+}
+
+template <template <class> class Numbers>
+void BoundCopies::bind(std::span<const slime::Copy> copies) {
   {
-    RegionNumbers all(distinct);
+    Numbers<RemoteRegion> remotes;
+    Numbers<MemoryRegion::State> locals;
     for (const slime::Copy& copy : copies) {
-      all.remotes.add(copy.remote);
-      all.locals.add(*copy.local.state());
+      remotes.add(copy.remote);
+      locals.add(*copy.local.state());
     }
-    remotes_.reserve(all.remotes.count());
-    locals_.reserve(all.locals.count());
+    remotes_.reserve(remotes.count());
+    locals_.reserve(locals.count());
     copies_.reserve(copies.size());
   }
-  RegionNumbers numbers(distinct);
+  Numbers<RemoteRegion> remotes;
+  Numbers<MemoryRegion::State> locals;
   for (const slime::Copy& copy : copies) {
-    if (numbers.remotes.add(copy.remote)) remotes_.push_back(copy.remote);
-    if (numbers.locals.add(*copy.local.state())) locals_.push_back(copy.local.state());
+    if (remotes.add(copy.remote)) remotes_.push_back(copy.remote);
+    if (locals.add(*copy.local.state())) locals_.push_back(copy.local.state());
     transport::CopyBlock& bound = copies_.emplace_back();
-    bound.remote = &remotes_[numbers.remotes.now()];
-    bound.local = &locals_[numbers.locals.now()]->registrations.on(0);
+    bound.remote = &remotes_[remotes.now()];
+    bound.local = &locals_[locals.now()]->registrations.on(0);
     bound.local_offset = copy.local_offset;
     bound.remote_offset = copy.remote_offset;
     bound.length_bytes = copy.length_bytes;

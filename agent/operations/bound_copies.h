@@ -56,6 +56,8 @@ class BoundCopies {
 
  private:
   BoundCopies() = default;
+  template <template <class> class Numbers>
+  void bind(std::span<const slime::Copy> copies);
 
   // Lists of at most this many blocks lie inside the object, without an allocation.
   static constexpr std::size_t kInside = 4;

@@ -44,8 +44,12 @@ void CallOf<T>::fail(Status reason) {
 }
 
 template <class T>
-void CallOf<T>::end(Result<T> outcome) {
-  if constexpr (std::is_same_v<T, Payload>) outcome = detached(std::move(outcome));
+void CallOf<T>::end(Result<T>&& outcome) {
+  // Copies a received payload out of its receive slot: the slot belongs to the port, which ends
+  // with the agent, and a slot that the user keeps would hold up the peer.
+  if constexpr (std::is_same_v<T, Payload>) {
+    if (outcome) outcome->detach();
+  }
   if (!outcome) outcome = signature_.explain(std::move(outcome).error());
   if (intercepted_) {
     if (!outcome) outcome = this->outcome(std::move(outcome).error());

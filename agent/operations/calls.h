@@ -87,9 +87,9 @@ class CallOf : public ResultOperation<T> {
   }
   // Returns the channel's completion callback.
   [[nodiscard]] auto ended() {
-    return [self = OperationPtr<CallOf>(this)](Result<T> outcome) { self->end(std::move(outcome)); };
+    return [self = OperationPtr<CallOf>(this)](Result<T>&& outcome) { self->end(std::move(outcome)); };
   }
-  void end(Result<T> outcome);
+  void end(Result<T>&& outcome);
   rpc::Ticket ticket_;
 
  private:

@@ -105,10 +105,14 @@ class ResultOperation : public PeerOperation {
     state_.add_first_future();
     return Future<T>(slime::detail::FutureRef(&state_));
   }
-  void fail(Status reason) override { conclude(std::move(reason)); }
+  void fail(Status reason) override {
+    reason = outcome(std::move(reason));
+    end_run();
+    state_.fail(std::move(reason));
+  }
 
  protected:
-  void conclude(Result<T> result) {
+  void conclude(Result<T>&& result) {
     if (!result) result = outcome(std::move(result).error());
     end_run();
     state_.complete(std::move(result));
@@ -181,12 +185,6 @@ OperationPtr<Operation> make_operation(std::shared_ptr<AgentDriver> agent, bool 
   return OperationBlock<Operation>::make(std::move(agent), drives, std::forward<A>(arguments)...);
 }
 
-// Copies a received payload out of its receive slot: the slot belongs to the port, which ends with
-// the agent, and a slot that the user keeps would hold up the peer.
-inline Result<rpc::Payload> detached(Result<rpc::Payload> payload) {
-  if (payload) payload->detach();
-  return payload;
-}
 inline Result<None> none_or(Status status) {
   if (!status.ok()) return status;
   return None{};

@@ -103,9 +103,9 @@ template <class Operation>
 auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout,
                               bool wait_for_ready) {
   auto future = operation->future();
-  // Keeps the agent alive: with kCaller and kPolled callbacks run within this call, and a callback
-  // may drop the last reference to the agent.
-  const auto kept = progress_ == Progress::kThread ? nullptr : parts_.owner.lock();
+  // Keeps the agent alive: with kPolled callbacks of other operations run within this call, and a
+  // callback may drop the last reference to the agent.
+  const auto kept = progress_ == Progress::kPolled ? parts_.owner.lock() : nullptr;
   const Admission::Pass pass(parts_.admission);
   if (!pass) {
     operation->fail(refusal());
@@ -121,9 +121,9 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
     started->deadline = deadline_after(started->began, timeout == Nanos::zero() ? timeout_ : timeout);
   };
   // Starts the operation in this thread if it has nothing to wait for, which saves waking the
-  // loop's thread. Only with few operations in flight: completions of other operations run user
-  // callbacks, which must not run in this thread.
-  if (progress_ == Progress::kPolled ||
+  // loop's thread. If there is one, only with few operations in flight: completions of other
+  // operations run user callbacks, which must not run in this thread.
+  if (progress_ != Progress::kThread ||
       driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
     if (const transport::Loop::Borrowed drive(loop); drive) {
       set_deadline();
@@ -132,7 +132,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
   }
   if (started->deadline == kNever) set_deadline();
   loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
-    parts_.switchboard.submit(peer->name, std::move(started));
+    parts_.switchboard.submit(*peer, std::move(started));
   });
   return future;
 }
