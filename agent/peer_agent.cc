@@ -55,6 +55,16 @@ Future<None> Peer::write_with_imm(std::span<const Copy> copies, std::uint32_t im
                                      wait_for_ready_);
 }
 
+Future<None> Peer::read_blocks(const BlockIds& blocks, Nanos timeout) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->starter().blocks(peer_, agent::OneSided::kRead, blocks, span(timeout), wait_for_ready_);
+}
+
+Future<None> Peer::write_blocks(const BlockIds& blocks, Nanos timeout) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->starter().blocks(peer_, agent::OneSided::kWrite, blocks, span(timeout), wait_for_ready_);
+}
+
 Future<std::uint64_t> Peer::fetch_add(const RemoteRegion& remote, std::uint64_t remote_offset,
                                       std::uint64_t add, Nanos timeout) {
   if (!agent_) return Future<std::uint64_t>::ready(no_agent());

@@ -238,6 +238,12 @@ class Peer : private RawPeer {
   // visible there.
   Future<None> write_with_imm(std::span<const Copy> copies, std::uint32_t imm, Nanos timeout = {});
 
+  // Like read() and write(), for blocks by number, as a paged KV cache has them. Blocks that follow
+  // each other on both sides move as one. Takes time proportional to the number of blocks. Errors:
+  // kInvalidArgument for lists of different sizes, too many blocks, or a block outside its region.
+  Future<None> read_blocks(const BlockIds& blocks, Nanos timeout = {});
+  Future<None> write_blocks(const BlockIds& blocks, Nanos timeout = {});
+
   // Checks and binds a batch for many posts (agent/prepared_batch.h). Opens no connection. Takes
   // time proportional to the number of blocks. Errors: kInvalidArgument for a block outside its
   // region, no blocks, too many blocks, or a closed local region; kPermissionDenied if the remote

@@ -31,6 +31,19 @@ struct BlockOffsets {
   std::uint64_t length_bytes = 0;  // of each block
 };
 
+// Blocks of one length by number: block i is at local_offset + local_ids[i] * block_bytes of the
+// local region, and at remote_offset + remote_ids[i] * block_bytes of the remote one. Both lists
+// have the same size. They are read only during the call that takes them.
+struct BlockIds {
+  const MemoryRegion& local;
+  const RemoteRegion& remote;
+  std::span<const std::uint64_t> local_ids;
+  std::span<const std::uint64_t> remote_ids;
+  std::uint64_t block_bytes = 0;
+  std::uint64_t local_offset = 0;
+  std::uint64_t remote_offset = 0;
+};
+
 // Blocks of one length at equal distances: block i is at offset + i * stride.
 struct BlockStrides {
   const MemoryRegion& local;

@@ -3,7 +3,9 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -12,67 +14,10 @@
 #include "python/py_agent.h"
 #include "python/py_attachments.h"
 #include "python/py_memory.h"
+#include "python/py_numbers.h"
 
 namespace slime::python {
 namespace {
-
-// ----------------------------------------------------------------------------- lists of numbers
-
-using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
-
-template <class Item, class Number>
-void append_items(const AnyArray& array, const char* name, std::vector<Number>& out) {
-  const auto* data = static_cast<const Item*>(array.data());
-  const std::int64_t stride = array.stride(0);
-  for (std::size_t i = 0; i < array.shape(0); ++i) {
-    const Item item = data[static_cast<std::int64_t>(i) * stride];
-    if (!std::in_range<Number>(item))
-      raise(Code::kInvalidArgument, str(name, "[", i, "] is ", +item, ": it has to be from 0 to ",
-                                        std::numeric_limits<Number>::max()));
-    out.push_back(static_cast<Number>(item));
-  }
-}
-
-template <class Number>
-std::vector<Number> numbers_of(const AnyArray& array, const char* name) {
-  std::vector<Number> out;
-  if (array.ndim() != 1)
-    raise(Code::kInvalidArgument, str(name, " has ", array.ndim(), " dimensions, not 1"));
-  out.reserve(array.shape(0));
-  const nb::dlpack::dtype type = array.dtype();
-  if (type == nb::dtype<std::int64_t>()) {
-    append_items<std::int64_t>(array, name, out);
-  } else if (type == nb::dtype<std::uint64_t>()) {
-    append_items<std::uint64_t>(array, name, out);
-  } else if (type == nb::dtype<std::int32_t>()) {
-    append_items<std::int32_t>(array, name, out);
-  } else if (type == nb::dtype<std::uint32_t>()) {
-    append_items<std::uint32_t>(array, name, out);
-  } else {
-    raise(Code::kInvalidArgument, str(name, " has to be an array of int64, uint64, int32 or uint32"));
-  }
-  return out;
-}
-
-// Converts an iterable of numbers. Reads a one-dimensional array of int64, uint64, int32 or uint32
-// without making a Python object for each number, and refuses arrays of other types or dimensions.
-template <class Number>
-std::vector<Number> numbers_from(nb::handle list, const char* name) {
-  AnyArray array;
-  if (nb::try_cast(list, array, false)) return numbers_of<Number>(array, name);
-  std::vector<Number> out;
-  const Py_ssize_t hint = PyObject_LengthHint(list.ptr(), 8);
-  if (hint < 0) throw nb::python_error();
-  out.reserve(static_cast<std::size_t>(hint));
-  for (const nb::handle item : nb::iter(list)) {
-    const std::uint64_t number = unsigned_from(item, name);
-    if (!std::in_range<Number>(number))
-      raise(Code::kInvalidArgument,
-            str(name, " has ", number, ": it has to be from 0 to ", std::numeric_limits<Number>::max()));
-    out.push_back(static_cast<Number>(number));
-  }
-  return out;
-}
 
 // --------------------------------------------------------------------------------- lists of blocks
 
@@ -128,6 +73,52 @@ PyBlockStrides make_strides(nb::handle local, nb::handle local_offset, nb::handl
     out.local_offset += place.offset;
   }
   return out;
+}
+
+// --------------------------------------------------------------------------------- blocks by number
+
+// Moves blocks by number; `kind` is Peer::read_blocks or Peer::write_blocks.
+template <auto kind>
+nb::object move_blocks(const PyPeer& self, nb::handle local, nb::handle remote, nb::handle local_ids,
+                       nb::handle remote_ids, nb::handle block_bytes, nb::handle local_offset,
+                       nb::handle remote_offset, std::optional<double> timeout) {
+  constexpr bool kFillsLocal = kind == &Peer::read_blocks;
+  ReleaseQueue::get().have_waiter();
+  ReleaseQueue::get().drain();
+  const Local place = Local::of(local);
+  const std::vector<std::uint64_t> here = numbers_from<std::uint64_t>(local_ids, "local_ids");
+  const std::vector<std::uint64_t> there = numbers_from<std::uint64_t>(remote_ids, "remote_ids");
+  std::uint64_t offset = unsigned_from(local_offset, "local_offset");
+  const std::uint64_t length = unsigned_from(block_bytes, "block_bytes");
+  if (!here.empty()) {  // the block with the largest number reaches furthest
+    const std::uint64_t last = *std::max_element(here.begin(), here.end());
+    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+    const bool fits = length == 0 || last <= (kMax - offset) / length;
+    static_cast<void>(place.offset_of(fits ? offset + last * length : kMax, length));
+  }
+  offset += place.offset;
+  const BlockIds blocks{.local = local_from(place.region, kFillsLocal),
+                        .remote = remote_from(remote),
+                        .local_ids = here,
+                        .remote_ids = there,
+                        .block_bytes = length,
+                        .local_offset = offset,
+                        .remote_offset = unsigned_from(remote_offset, "remote_offset")};
+  return make_transfer((self.peer().*kind)(blocks, timeout_or_default(timeout)), place.region, self.agent());
+}
+
+template <auto kind>
+void bind_move(nb::class_<PyPeer>& peer, const char* name, const char* signature) {
+  peer.def(
+      name, &move_blocks<kind>, nb::arg("local").none(), nb::arg("remote").none(),
+      nb::arg("local_ids").none(), nb::arg("remote_ids").none(), nb::arg("block_bytes"),
+      nb::arg("local_offset") = 0, nb::arg("remote_offset") = 0, nb::arg("timeout") = nb::none(),
+      nb::sig(signature),
+      "Moves blocks by number with one one-sided operation: block i is at local_offset +\n"
+      "local_ids[i] * block_bytes of `local`, and at remote_offset + remote_ids[i] * block_bytes of\n"
+      "`remote`. Numbers are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they\n"
+      "are copied. `local` is as for Copy; it stays open until the operation has ended. Source bytes\n"
+      "must not change until the future is done. InvalidArgument names the first wrong block.");
 }
 
 // --------------------------------------------------------------------------------------- the batch
@@ -322,6 +313,16 @@ void bind_prepared(nb::module_& m, nb::class_<PyPeer>& peer) {
         return str("<slime.PreparedBatch ", self.batch().size(), " blocks, ", self.batch().length_bytes(),
                    " bytes>");
       });
+  bind_move<&Peer::read_blocks>(
+      peer, "read_blocks",
+      "def read_blocks(self, local: typing.Any, remote: RemoteRegion, local_ids: typing.Any, "
+      "remote_ids: typing.Any, block_bytes: int, local_offset: int = 0, remote_offset: int = 0, "
+      "timeout: float | None = None) -> Future[None]");
+  bind_move<&Peer::write_blocks>(
+      peer, "write_blocks",
+      "def write_blocks(self, local: typing.Any, remote: RemoteRegion, local_ids: typing.Any, "
+      "remote_ids: typing.Any, block_bytes: int, local_offset: int = 0, remote_offset: int = 0, "
+      "timeout: float | None = None) -> Future[None]");
   peer.def("prepare", &prepare, nb::arg("transfer"), nb::arg("copies").none(),
            nb::sig("def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | "
                    "collections.abc.Iterable[typing.Any]) -> PreparedBatch"),

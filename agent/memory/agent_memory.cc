@@ -49,11 +49,16 @@ Status AgentMemory::check_blocks(std::span<const Copy> copies) const {
     return Status(Code::kInvalidArgument,
                   str("a batch of ", copies.size(), " blocks; at most ", limits::kBatchBlocks));
   for (std::size_t i = 0; i < copies.size(); ++i) {
-    const auto& local = copies[i].local.state();
-    if (!local) return Status(Code::kInvalidArgument, str("block ", i, ": no local region"));
-    if (local->devices != devices_)
-      return Status(Code::kInvalidArgument, str("block ", i, ": the local region is another agent's"));
+    Status status = check_local(copies[i].local);
+    if (!status.ok()) return std::move(status).with_context(str("block ", i));
   }
+  return {};
+}
+
+Status AgentMemory::check_local(const MemoryRegion& local) const {
+  if (!local.valid()) return Status(Code::kInvalidArgument, "no local region");
+  if (local.state()->devices != devices_)
+    return Status(Code::kInvalidArgument, "the local region is another agent's");
   return {};
 }
 

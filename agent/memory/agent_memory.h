@@ -44,6 +44,8 @@ class AgentMemory final : public RegionOwner {
   // Checks that a batch is not too long and that each block has a local region of this agent. The
   // endpoint checks the rest. Errors: kInvalidArgument.
   [[nodiscard]] Status check_blocks(std::span<const Copy> copies) const;
+  // Checks that `local` is a region of this agent. Errors: kInvalidArgument.
+  [[nodiscard]] Status check_local(const MemoryRegion& local) const;
   // Returns 8 bytes for the old value of one atomic operation.
   Result<OldValues::Place> place_for_old_value();
 

@@ -1,5 +1,6 @@
 #include "agent/operations/bound_copies.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -96,6 +97,84 @@ void BoundCopies::bind(std::span<const slime::Copy> copies) {
     bound.length_bytes = copy.length_bytes;
     bytes_ = add(bytes_, copy.length_bytes);
   }
+}
+
+BoundCopies::BoundCopies(const BlockIds& blocks) {
+  // Calls next(i) for each block i that does not follow its predecessor on both sides.
+  const auto for_each_run = [&blocks](auto&& next) {
+    for (std::size_t i = 0; i < blocks.local_ids.size(); ++i) {
+      if (i == 0 || blocks.local_ids[i] != blocks.local_ids[i - 1] + 1 ||
+          blocks.remote_ids[i] != blocks.remote_ids[i - 1] + 1)
+        next(i);
+    }
+  };
+  std::size_t runs = 0;
+  for_each_run([&](std::size_t) { ++runs; });
+  remotes_.reserve(1);
+  locals_.reserve(1);
+  copies_.reserve(runs);
+  remotes_.push_back(blocks.remote);
+  locals_.push_back(blocks.local.state());
+  std::size_t first = 0;  // of the last run
+  const auto end_run = [&](std::size_t end) {
+    if (!copies_.empty()) copies_.back().length_bytes = (end - first) * blocks.block_bytes;
+    first = end;
+  };
+  for_each_run([&](std::size_t i) {
+    end_run(i);
+    transport::CopyBlock& bound = copies_.emplace_back();
+    bound.remote = remotes_.data();
+    bound.local = &locals_.front()->registrations.on(0);
+    bound.local_offset = blocks.local_offset + blocks.local_ids[i] * blocks.block_bytes;
+    bound.remote_offset = blocks.remote_offset + blocks.remote_ids[i] * blocks.block_bytes;
+  });
+  end_run(blocks.local_ids.size());
+  bytes_ = blocks.local_ids.size() * blocks.block_bytes;
+}
+
+namespace {
+
+// Returns the first of `ids` whose block is not inside a region of `region_bytes`; the size of the
+// list if all blocks are.
+std::size_t first_outside(std::span<const std::uint64_t> ids, std::uint64_t offset, std::uint64_t block_bytes,
+                          std::uint64_t region_bytes) {
+  const std::uint64_t blocks =
+      offset > region_bytes || block_bytes == 0 ? 0 : (region_bytes - offset) / block_bytes;
+  return static_cast<std::size_t>(
+      std::find_if(ids.begin(), ids.end(), [blocks](std::uint64_t id) { return id >= blocks; }) -
+      ids.begin());
+}
+
+Status outside(std::size_t block, std::uint64_t id, std::uint64_t offset, std::uint64_t block_bytes,
+               std::string_view region, std::uint64_t region_bytes, std::string_view of) {
+  return Status(Code::kInvalidArgument,
+                str("block ", block, ": number ", id, " of ", block_bytes, " bytes from offset ", offset,
+                    " is not inside the ", region, " region of ", region_bytes, " bytes", of));
+}
+
+}  // namespace
+
+Status BoundCopies::check(const BlockIds& blocks, std::string_view peer) {
+  const std::size_t count = blocks.local_ids.size();
+  if (count != blocks.remote_ids.size())
+    return Status(Code::kInvalidArgument,
+                  str(count, " local blocks, and ", blocks.remote_ids.size(), " remote ones"));
+  if (count > limits::kBatchBlocks)
+    return Status(Code::kInvalidArgument,
+                  str("a batch of ", count, " blocks; at most ", limits::kBatchBlocks));
+  if (blocks.block_bytes == 0) return Status(Code::kInvalidArgument, "blocks of 0 bytes");
+  if (blocks.remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "no remote region");
+  const std::uint64_t local_bytes = blocks.local.length_bytes();
+  std::size_t wrong = first_outside(blocks.local_ids, blocks.local_offset, blocks.block_bytes, local_bytes);
+  if (wrong < count)
+    return outside(wrong, blocks.local_ids[wrong], blocks.local_offset, blocks.block_bytes, "local",
+                   local_bytes, "");
+  const std::uint64_t remote_bytes = blocks.remote.length_bytes();
+  wrong = first_outside(blocks.remote_ids, blocks.remote_offset, blocks.block_bytes, remote_bytes);
+  if (wrong < count)
+    return outside(wrong, blocks.remote_ids[wrong], blocks.remote_offset, blocks.block_bytes, "remote",
+                   remote_bytes, str(" of ", peer));
+  return {};
 }
 
 Status BoundCopies::check_locals(std::span<const slime::Copy> copies) {

@@ -30,12 +30,17 @@ class BoundCopies {
   // `distinct`: a region that several blocks name is kept once. Otherwise each run of blocks with
   // one region keeps a copy, which is quicker to make.
   BoundCopies(std::span<const slime::Copy> copies, bool distinct);
+  // Blocks that follow each other on both sides become one. check() has returned OK for them.
+  explicit BoundCopies(const BlockIds& blocks);
   BoundCopies(const BoundCopies&) = delete;
   BoundCopies& operator=(const BoundCopies&) = delete;
 
   // Checks that each block's local region is open and contains the block. kInvalidArgument names
   // the first wrong block. All blocks must name a region.
   [[nodiscard]] static Status check_locals(std::span<const slime::Copy> copies);
+  // Checks the lists, and that both regions contain each block. kInvalidArgument names the first
+  // wrong block, and `peer`.
+  [[nodiscard]] static Status check(const BlockIds& blocks, std::string_view peer);
   // Checks that each block's remote region contains the block and allows `need`. kInvalidArgument
   // or kPermissionDenied names the first wrong block, and `peer`.
   [[nodiscard]] Status check_remotes(transport::Rights need, std::string_view peer) const;

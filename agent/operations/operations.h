@@ -114,6 +114,8 @@ class OneSidedOperation final : public PostedOperation<None> {
  public:
   OneSidedOperation(ResultState<None>& state, OneSided kind, std::span<const Copy> copies, std::uint32_t imm)
       : PostedOperation(state), kind_(kind), imm_(imm), own_(std::in_place, copies, false) {}
+  OneSidedOperation(ResultState<None>& state, OneSided kind, const BlockIds& blocks)
+      : PostedOperation(state), kind_(kind), imm_(0), own_(std::in_place, blocks) {}
   // `blocks`: numbers of the blocks to post; empty: all.
   OneSidedOperation(ResultState<None>& state, OneSided kind, std::shared_ptr<BoundCopies> copies,
                     std::vector<std::uint32_t> blocks, std::uint32_t imm)

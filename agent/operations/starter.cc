@@ -5,15 +5,25 @@
 
 namespace slime::agent {
 
-Future<None> OperationStarter::one_sided(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::span<const Copy> copies,
-                                         std::uint32_t imm, Nanos timeout, bool wait_for_ready) {
+Future<None> OperationStarter::one_sided(const std::shared_ptr<NamedPeer>& peer, OneSided kind,
+                                         std::span<const Copy> copies, std::uint32_t imm, Nanos timeout,
+                                         bool wait_for_ready) {
   if (Status status = parts_.memory.check_blocks(copies); !status.ok())
     return Future<None>::ready(std::move(status));
   return submit(peer, make<OneSidedOperation>(kind, copies, imm), timeout, wait_for_ready);
 }
 
-Future<std::uint64_t> OperationStarter::atomic(const std::shared_ptr<NamedPeer>& peer, AtomicOperation::Request request,
-                                               Nanos timeout, bool wait_for_ready) {
+Future<None> OperationStarter::blocks(const std::shared_ptr<NamedPeer>& peer, OneSided kind,
+                                      const BlockIds& blocks, Nanos timeout, bool wait_for_ready) {
+  Status status = parts_.memory.check_local(blocks.local);
+  if (status.ok()) status = BoundCopies::check(blocks, peer->name);
+  if (!status.ok()) return Future<None>::ready(std::move(status));
+  return submit(peer, make<OneSidedOperation>(kind, blocks), timeout, wait_for_ready);
+}
+
+Future<std::uint64_t> OperationStarter::atomic(const std::shared_ptr<NamedPeer>& peer,
+                                               AtomicOperation::Request request, Nanos timeout,
+                                               bool wait_for_ready) {
   auto place = parts_.memory.place_for_old_value();
   if (!place) return Future<std::uint64_t>::ready(std::move(place).error());
   return submit(peer, make<AtomicOperation>(std::move(request), std::move(*place)), timeout, wait_for_ready);

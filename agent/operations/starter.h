@@ -69,7 +69,8 @@ class OperationStarter {
   }
   // Starts an operation on `peer` and returns its future. A timeout of zero: the agent's default.
   template <class Operation>
-  auto submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout, bool wait_for_ready);
+  auto submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout,
+              bool wait_for_ready);
   // Like submit(), but runs the client interceptors first.
   template <class Call>
   auto begin(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Call> call,
@@ -79,15 +80,17 @@ class OperationStarter {
   // check_blocks() refuses.
   Future<None> one_sided(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::span<const Copy> copies,
                          std::uint32_t imm, Nanos timeout, bool wait_for_ready);
-  Future<std::uint64_t> atomic(const std::shared_ptr<NamedPeer>& peer, AtomicOperation::Request request, Nanos timeout,
-                               bool wait_for_ready);
+  Future<None> blocks(const std::shared_ptr<NamedPeer>& peer, OneSided kind, const BlockIds& blocks,
+                      Nanos timeout, bool wait_for_ready);
+  Future<std::uint64_t> atomic(const std::shared_ptr<NamedPeer>& peer, AtomicOperation::Request request,
+                               Nanos timeout, bool wait_for_ready);
   // bind() checks and binds the copies of a prepared batch. post() posts the blocks of a bound list
   // that have the numbers `blocks`, or all if there are no numbers.
   Result<std::shared_ptr<BoundCopies>> bind(const std::string& peer, Transfer transfer,
                                             std::span<const Copy> copies) const;
-  Future<None> post(const std::shared_ptr<NamedPeer>& peer, OneSided kind, std::shared_ptr<BoundCopies> copies,
-                    std::span<const std::uint32_t> blocks, std::uint32_t imm, PostOptions options,
-                    bool wait_for_ready);
+  Future<None> post(const std::shared_ptr<NamedPeer>& peer, OneSided kind,
+                    std::shared_ptr<BoundCopies> copies, std::span<const std::uint32_t> blocks,
+                    std::uint32_t imm, PostOptions options, bool wait_for_ready);
   // Copies a small batch inside this call, if the memory of both sides is on this host. Returns
   // false if that is not possible; then nothing was copied.
   bool done_now(NamedPeer& peer, Transfer transfer, BoundCopies& copies);
@@ -100,8 +103,8 @@ class OperationStarter {
 };
 
 template <class Operation>
-auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation, Nanos timeout,
-                              bool wait_for_ready) {
+auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation,
+                              Nanos timeout, bool wait_for_ready) {
   auto future = operation->future();
   // Keeps the agent alive: with kPolled callbacks of other operations run within this call, and a
   // callback may drop the last reference to the agent.

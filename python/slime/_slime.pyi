@@ -383,6 +383,24 @@ class Peer:
         Done once the peer's agent has the message.
         """
 
+    def read_blocks(self, local: Any, remote: RemoteRegion, local_ids: Any, remote_ids: Any, block_bytes: int, local_offset: int = 0, remote_offset: int = 0, timeout: float | None = None) -> Future[None]:
+        """
+        Moves blocks by number with one one-sided operation: block i is at local_offset +
+        local_ids[i] * block_bytes of `local`, and at remote_offset + remote_ids[i] * block_bytes of
+        `remote`. Numbers are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they
+        are copied. `local` is as for Copy; it stays open until the operation has ended. Source bytes
+        must not change until the future is done. InvalidArgument names the first wrong block.
+        """
+
+    def write_blocks(self, local: Any, remote: RemoteRegion, local_ids: Any, remote_ids: Any, block_bytes: int, local_offset: int = 0, remote_offset: int = 0, timeout: float | None = None) -> Future[None]:
+        """
+        Moves blocks by number with one one-sided operation: block i is at local_offset +
+        local_ids[i] * block_bytes of `local`, and at remote_offset + remote_ids[i] * block_bytes of
+        `remote`. Numbers are NumPy arrays of int64, uint64, int32 or uint32, or sequences of ints; they
+        are copied. `local` is as for Copy; it stays open until the operation has ended. Source bytes
+        must not change until the future is done. InvalidArgument names the first wrong block.
+        """
+
     def prepare(self, transfer: Transfer, copies: Copy | BlockOffsets | BlockStrides | Iterable[Any]) -> PreparedBatch:
         """
         Checks and binds a batch for many posts. Does not connect. InvalidArgument and PermissionDenied

@@ -381,5 +381,65 @@ TEST_CASE("a batch outlives its agent, and its posts then fail") {
   CHECK(!batch.post().wait(kSoon).has_value());
 }
 
+// ------------------------------------------------------------------------------- blocks by number
+
+TEST_CASE("blocks by number are read and written, wherever they lie on the two sides") {
+  Prepared pair;
+  pair.fill_theirs(1);
+  // two blocks that follow each other on both sides, one that only follows on one side, one alone
+  const std::vector<std::uint64_t> here{0, 1, 5, 7};
+  const std::vector<std::uint64_t> there{10, 11, 12, 3};
+  take(pair.peer.read_blocks({pair.mine, pair.remote, here, there, kBlock}).wait());
+  for (std::size_t i = 0; i < here.size(); ++i)
+    CHECK(pair.value_of(here[i]) == 1 + static_cast<int>(there[i]));
+  CHECK(pair.value_of(2) == 0);
+
+  std::memset(pair.mine.data(), 77, kBytes);
+  take(pair.peer.write_blocks({pair.mine, pair.remote, here, there, kBlock}).wait());
+  pair.meet_b();
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    const bool written = std::find(there.begin(), there.end(), i) != there.end();
+    CHECK(pair.theirs.data()[i * kBlock] == static_cast<std::byte>(written ? 77 : 1 + static_cast<int>(i)));
+    CHECK(pair.theirs.data()[i * kBlock + kBlock - 1] ==
+          static_cast<std::byte>(written ? 77 : 1 + static_cast<int>(i)));
+  }
+}
+
+TEST_CASE("blocks by number count from an offset on each side") {
+  Prepared pair;
+  pair.fill_theirs(1);
+  const std::vector<std::uint64_t> ids{0, 2};
+  take(pair.peer
+           .read_blocks({.local = pair.mine,
+                         .remote = pair.remote,
+                         .local_ids = ids,
+                         .remote_ids = ids,
+                         .block_bytes = kBlock,
+                         .local_offset = 3 * kBlock,
+                         .remote_offset = 5 * kBlock})
+           .wait());
+  CHECK(pair.value_of(3) == 6);
+  CHECK(pair.value_of(5) == 8);
+  CHECK(pair.value_of(4) == 0);
+}
+
+TEST_CASE("blocks by number that are wrong are refused, and the first wrong one is named") {
+  Prepared pair;
+  const auto refused = [&](const std::vector<std::uint64_t>& here, const std::vector<std::uint64_t>& there,
+                           std::uint64_t bytes, std::uint64_t offset = 0) {
+    const auto result = pair.peer.write_blocks({pair.mine, pair.remote, here, there, bytes, offset}).wait();
+    CHECK(code_of(result) == Code::kInvalidArgument);
+    return std::string(result.status().text());
+  };
+  CHECK(refused({0, 1}, {0}, kBlock) == "2 local blocks, and 1 remote ones");
+  CHECK(refused({0}, {0}, 0) == "blocks of 0 bytes");
+  CHECK(refused({0, 65, 66}, {0, 1, 2}, kBlock) ==
+        "block 1: number 65 of 1000 bytes from offset 0 is not inside the local region of 65536 bytes");
+  CHECK(refused({0, 1}, {0, ~std::uint64_t{0}}, kBlock)
+            .find("is not inside the remote region of 65536 bytes of ") != std::string::npos);
+  CHECK(refused({0}, {0}, kBlock, kBytes + 1).find("block 0: ") == 0);
+  CHECK(refused({0}, {0}, ~std::uint64_t{0}).find("block 0: ") == 0);
+}
+
 }  // namespace
 }  // namespace slime

@@ -53,6 +53,33 @@ def test_offsets_are_arrays_or_sequences(bound, dtype):
     assert (mine == theirs[order]).all()
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "uint32", None])
+def test_blocks_by_number_move_without_a_prepared_batch(bound, dtype):
+    mine, peer, theirs, remote = bound
+    there = numpy.random.default_rng(seed=29).permutation(BLOCKS)
+    here = numpy.arange(2 * BLOCKS)[::2] // 2  # not contiguous
+    remote_ids = there.tolist() if dtype is None else there.astype(dtype)
+    peer.read_blocks(mine, remote, here, remote_ids, BLOCK).result(20)
+    assert (mine == theirs[there]).all()
+    mine[:] = 200
+    peer.write_blocks(mine, remote, [0, 1], [5, 6], BLOCK, local_offset=BLOCK, remote_offset=2 * BLOCK).result(20)
+    assert (theirs[7:9] == 200).all() and (theirs[9] == 9).all() and (theirs[6] == 6).all()
+
+
+def test_blocks_by_number_stay_inside_the_array(bound):
+    mine, peer, _, remote = bound
+    part = mine[:8]
+    for ids, offset in (([0, 8], 0), ([7], 1), ([2**63], 0), ([0], 2**64 - 1)):
+        with pytest.raises(slime.InvalidArgument):
+            peer.read_blocks(part, remote, ids, [0] * len(ids), BLOCK, local_offset=offset).result(20)
+    with pytest.raises(slime.InvalidArgument, match="local_ids"):
+        peer.read_blocks(mine, remote, numpy.array([-1]), [0], BLOCK)
+    with pytest.raises(slime.InvalidArgument, match="2 local blocks, and 1 remote ones"):
+        peer.write_blocks(mine, remote, [0, 1], [0], BLOCK).result(20)
+    with pytest.raises(slime.InvalidArgument, match="block 1: number 32"):
+        peer.write_blocks(mine, remote, [0, 1], [0, BLOCKS], BLOCK).result(20)
+
+
 def test_strides_write_every_second_block(bound):
     mine, peer, theirs, remote = bound
     mine[:] = 200
