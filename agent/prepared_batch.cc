@@ -11,8 +11,8 @@ namespace slime {
 
 // Holds the current binding. A post in flight keeps the binding with which it was posted.
 struct PreparedBatch::State {
-  State(std::shared_ptr<PeerAgentImpl> its_agent, std::shared_ptr<agent::NamedPeer> its_peer, Transfer its_transfer,
-        Nanos its_timeout, bool waits, std::shared_ptr<agent::BoundCopies> copies)
+  State(std::shared_ptr<PeerAgentImpl> its_agent, std::shared_ptr<agent::NamedPeer> its_peer,
+        Transfer its_transfer, Nanos its_timeout, bool waits, std::shared_ptr<agent::BoundCopies> copies)
       : agent(std::move(its_agent)),
         peer(std::move(its_peer)),
         transfer(its_transfer),

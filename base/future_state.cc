@@ -46,7 +46,7 @@ void FutureCore::settle(bool failed) {
   std::uint32_t word = word_.load(std::memory_order_acquire);
   for (;;) {
     std::uint32_t next = word | kSettled | (failed ? kFailed : 0);
-    // A cancelled future gives its outcome back: nobody may take it from here on.
+    // A cancelled future gives its outcome back, so no thread may take it from here on.
     const bool gives_back = gives_back_ && !failed && (word & kCancelled) != 0;
     if (gives_back) next |= kTaken | kGivenBack;
     if (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel, std::memory_order_acquire))

@@ -19,9 +19,9 @@ class NamedPeer {
   const std::string name;
 
  private:
-  friend class Switchboard;
+  friend class LinkTable;
   Link* link_ = nullptr;
-  std::uint64_t links_ = 0;  // the switchboard's generation of links that link_ belongs to
+  std::uint64_t links_ = 0;  // the table's generation that link_ belongs to
 };
 
 }  // namespace slime::agent

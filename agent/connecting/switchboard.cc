@@ -51,37 +51,23 @@ void Switchboard::set_handlers(Handlers handlers) { handlers_ = std::move(handle
 
 // ------------------------------------------------------------------------------------------- links
 
-Link* Switchboard::find_link(std::string_view key) {
-  const auto it = links_.find(key);
-  return it == links_.end() ? nullptr : it->second.get();
-}
-
-Link* Switchboard::find_link(NamedPeer& peer) {
-  if (peer.link_ == nullptr || peer.links_ != links_generation_) {
-    peer.link_ = find_link(std::string_view(peer.name));
-    peer.links_ = links_generation_;
-  }
-  return peer.link_;
-}
-
 Link& Switchboard::link_for(const std::string& key) {
-  if (Link* known = find_link(key)) return *known;
+  if (Link* known = links_.find(key)) return *known;
   if (links_.size() >= limits::kRememberedPeers && !std::exchange(forgets_links_, true)) loop_.defer(*this);
   const auto& self = options_.handshake.self.name;
   auto link = std::make_unique<Link>(static_cast<LinkOwner&>(*this), loop_, self, key,
                                      parse_target(key, options_.has_registry), rng_.next());
-  return *links_.emplace(key, std::move(link)).first->second;
+  return links_.add(key, std::move(link));
 }
 
 // Forgets unused links: peers come and go under new names for as long as the agent lives.
 void Switchboard::run_deferred() noexcept {
   forgets_links_ = false;
-  ++links_generation_;
-  std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
+  links_.forget_unused();
 }
 
 void Switchboard::submit(NamedPeer& peer, OperationPtr<PeerOperation> operation) {
-  Link* const link = closing_ ? nullptr : find_link(peer);
+  Link* const link = closing_ ? nullptr : links_.find(peer);
   if (link == nullptr) return submit(peer.name, std::move(operation));
   operations_.add(*operation);
   link->submit(std::move(operation));
@@ -97,7 +83,7 @@ void Switchboard::submit(const std::string& key, OperationPtr<PeerOperation> ope
 }
 
 bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& operation) {
-  Link* const link = find_link(peer);
+  Link* const link = links_.find(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return false;
   operations_.add(*operation);
   link->submit(std::move(operation));
@@ -105,14 +91,14 @@ bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& o
 }
 
 Session* Switchboard::session_now(NamedPeer& peer) {
-  Link* const link = find_link(peer);
+  Link* const link = links_.find(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return nullptr;
   link->session()->touch();
   return link->session().get();
 }
 
 void Switchboard::disconnect(const std::string& key) {
-  if (Link* link = find_link(key)) link->disconnect();
+  if (Link* link = links_.find(key)) link->disconnect();
 }
 
 std::optional<DirectoryEntry> Switchboard::cached_entry(const std::string& name) {
@@ -139,12 +125,12 @@ void Switchboard::resolve(Link& link) {
 }
 
 void Switchboard::on_keys(const std::string& name, std::uint64_t attempt) {
-  Link* const link = find_link(name);
+  Link* const link = links_.find(name);
   if (link != nullptr && !closing_) link->on_keys(attempt);
 }
 
 void Switchboard::on_resolved(const std::string& name, Result<DirectoryEntry> entry) {
-  Link* link = find_link(name);
+  Link* link = links_.find(name);
   if (link == nullptr || closing_) return;
   if (entry && leads_elsewhere(*link, entry->instance)) {
     // Another process has the name. Operations in flight on the old connection may end; new ones go
@@ -177,7 +163,7 @@ std::unique_ptr<transport::Connecting> Switchboard::connect(Link& link, std::uin
 
 void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
                                  Result<transport::Connected> result) {
-  Link* link = find_link(key);
+  Link* link = links_.find(key);
   // the attempt was given up
   if (link == nullptr || link->attempt() != attempt || closing_) return;
   if (result) return arrived(std::move(*result), link);
@@ -467,7 +453,7 @@ void Switchboard::on_registry_event(const ctrl::Event& event) {
     return;
   }
   if (event.kind != ctrl::EventKind::kRegistered) return;
-  Link* link = find_link(event.name);
+  Link* link = links_.find(event.name);
   if (link == nullptr) return;
   // Skips events about earlier owners of the name: a look-up may return the newest owner before
   // those events arrive.
@@ -572,7 +558,7 @@ OperationsView Switchboard::operations() const {
 }
 
 PeerView Switchboard::view(const std::string& key) const {
-  if (const auto it = links_.find(key); it != links_.end()) return view_of(*it->second);
+  if (const Link* const link = links_.find(key)) return view_of(*link);
   PeerView out;
   out.name = key;
   return out;

@@ -12,6 +12,7 @@
 #include "agent/connecting/avoided.h"
 #include "agent/connecting/key_watch.h"
 #include "agent/connecting/link.h"
+#include "agent/connecting/link_table.h"
 #include "agent/connecting/named_peer.h"
 #include "agent/connecting/pairing.h"
 #include "agent/connecting/session.h"
@@ -174,9 +175,6 @@ class Switchboard final : public transport::Acceptor,
   void expel(Session& session, Status reason) override;
 
   Link& link_for(const std::string& key);
-  Link* find_link(std::string_view key);
-  // Like find_link(peer.name), but searches only if links were forgotten since the last search.
-  Link* find_link(NamedPeer& peer);
   [[nodiscard]] PeerView view_of(const Link& link) const;
   // Forgets unused links. Runs in a later turn: links_ must not shrink while a caller iterates over
   // it.
@@ -216,9 +214,8 @@ class Switchboard final : public transport::Acceptor,
   bool closing_ = false;
   Pairing::Id last_id_ = 0;
   BoardCounters totals_;  // sums over closed connections; `made`: over all
-  std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
-  std::uint64_t links_generation_ = 1;  // grows when links are forgotten
-  bool forgets_links_ = false;          // run_deferred() is due
+  LinkTable links_;
+  bool forgets_links_ = false;  // run_deferred() is due
   std::map<Pairing::Id, SessionPtr> sessions_;
   Pairings pairings_;
   Avoided avoided_;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "agent/connecting/link.h"
+#include "agent/connecting/named_peer.h"
+
+namespace slime::agent {
+
+// The links of an agent, by the name or address that the user gave. Thread: the loop.
+class LinkTable {
+ public:
+  // Returns the link; null: none.
+  [[nodiscard]] Link* find(std::string_view key) const {
+    const auto it = links_.find(key);
+    return it == links_.end() ? nullptr : it->second.get();
+  }
+  // Like find(peer.name), but searches only if links were forgotten since the last search.
+  Link* find(NamedPeer& peer) const {
+    if (peer.link_ == nullptr || peer.links_ != generation_) {
+      peer.link_ = find(std::string_view(peer.name));
+      peer.links_ = generation_;
+    }
+    return peer.link_;
+  }
+  Link& add(const std::string& key, std::unique_ptr<Link> link) {
+    return *links_.emplace(key, std::move(link)).first->second;
+  }
+  void forget_unused() {
+    ++generation_;
+    std::erase_if(links_, [](const auto& entry) { return entry.second->forgettable(); });
+  }
+  [[nodiscard]] std::size_t size() const { return links_.size(); }
+  [[nodiscard]] auto begin() const { return links_.begin(); }
+  [[nodiscard]] auto end() const { return links_.end(); }
+
+ private:
+  std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
+  std::uint64_t generation_ = 1;  // grows when links are forgotten
+};
+
+}  // namespace slime::agent
