@@ -256,6 +256,7 @@ bool PortState::poll() {
       die("ibv_poll_cq");
       break;
     }
+    found_one_ = n == 1 && !found;
     found = found || n > 0;
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
@@ -274,6 +275,7 @@ bool PortState::poll() {
 
 void PortState::take_stash() {
   const std::vector<ibv_wc> completions = std::exchange(stash_, {});
+  found_one_ = false;
   for (const ibv_wc& completion : completions) on_completion(completion);
 }
 

@@ -58,6 +58,9 @@ class PortState final : public RegionUsers,
   }
   // Returns the number of polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  // Returns whether the poll whose completions are being handled found only one. Then nothing that
+  // follows from another completion could share a doorbell with what follows from this one.
+  [[nodiscard]] bool found_one() const { return found_one_; }
   // Makes a queue pair in the state INIT: number 0 for messages, any other number for data. Thread:
   // any.
   [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
@@ -182,6 +185,7 @@ class PortState final : public RegionUsers,
   NoOwner no_owner_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
+  bool found_one_ = false;
   std::shared_ptr<PortState> kept_;  // the port itself, while it is polled
   bool dead_ = false;                // the device does not answer any more
   bool armed_ = false;
