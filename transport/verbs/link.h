@@ -78,7 +78,7 @@ class Link {
 
   bool in_burst = false;  // the endpoint posts queued work anyhow
   bool scheduled = false;
-  // True after an arrival, or after the end of an operation, that a poll found alone: the next post
+  // True after the only arrival of a poll, or the only end of an operation in it: the next post
   // goes to the device at once, because a caller may be waiting for it. Other posts share doorbells
   // in the next turn.
   bool prompt = false;

@@ -13,7 +13,7 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
   ++link_.counters.completions;
   const bool good = completion.status == IBV_WC_SUCCESS;
   if (QueuePair::Owner one; good && pair->reap_one(id.place, one)) {
-    link_.prompt = link_.port->found_one();
+    link_.prompt = link_.port->found_one_end();
     finish_one(one);
     return true;
   }
@@ -28,7 +28,7 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
   link_.queues.gave_back(count);
   if (good && !finished_.empty()) link_.stalls.note_progress(link_.loop->now());
   // What follows several operations shares a doorbell.
-  link_.prompt = finished_.size() <= 1 && link_.port->found_one();
+  link_.prompt = finished_.size() <= 1 && link_.port->found_one_end();
   if (!good) fail(id, completion);
   // The requests of a queue pair complete in order: if one has an error, all earlier ones have
   // succeeded.

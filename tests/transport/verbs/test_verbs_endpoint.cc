@@ -290,6 +290,30 @@ TEST_CASE("answers to messages that one poll found share a doorbell") {
   REQUIRE(rig.fixture.until([&] { return all_done(answers) && all_done(questions); }));
 }
 
+TEST_CASE("an answer leaves at once when its request came together with the end of an own operation") {
+  Rig rig;
+  const CopyBlock copy = rig.copies({.bytes = 64}).front();
+  const ByteVector text(32);
+  TestOperation write;
+  TestOperation question;
+  TestOperation answer;
+  bool at_once = false;
+  rig.connection.receiver_a.on_message_hook = [&] {
+    const std::uint64_t before = rig.a().counters().doorbells;
+    REQUIRE(send(rig.a(), text, answer).ok());
+    at_once = rig.a().counters().doorbells == before + 1;
+  };
+  rig.fabric().hold_completions("fake0");
+  REQUIRE(rig.a().write({&copy, 1}, write).ok());
+  turn(rig);
+  REQUIRE(send(rig.b(), text, question).ok());
+  for (int i = 0; i < 4; ++i) rig.fixture.loop(1).poll(Nanos::zero());
+  rig.fabric().settle();
+  rig.fabric().hold_completions("fake0", false);
+  REQUIRE(rig.fixture.until([&] { return answer.done() && write.done() && question.done(); }));
+  CHECK(at_once);
+}
+
 TEST_CASE("a batch of more small reads than a queue pair has under way is spread over all, in chunks") {
   verbs::Options options;
   options.data_queue_pairs = 4;
