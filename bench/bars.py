@@ -35,18 +35,19 @@ CHANNEL, SPINNING, DEFAULT = "--mode caller --face channel", "--mode caller --fa
 
 
 class Side(typing.NamedTuple):
-    """A run whose report has the figure: of `slime bench WORDS`, or of a peer's program."""
+    """What has the figure: the report of `slime bench WORDS` or of a peer's program, or a fixed value."""
 
     words: str = ""
     figure: str = ""  # "" for the row's figure; "limit" for what the machine reaches
     peer: typing.Optional[functools.partial] = None  # takes a beside.Setting
     kind: str = ""  # of the peer: a key of beside.NEEDS
+    value: float = 0  # above 0: the figure itself, so that the ratio is the other side's figure
 
 
 class Row(typing.NamedTuple):
     name: str
     what: str
-    figure: str  # "p50_us", "ops_per_s", "gb_per_s"
+    figure: str  # "p50_us", "ops_per_s", "gb_per_s", "ns_per_op"
     beside: Side
     slime: Side
     bar: float
@@ -54,7 +55,7 @@ class Row(typing.NamedTuple):
 
     @property
     def less_is_better(self) -> bool:
-        return self.figure.endswith("_us")
+        return self.figure == "ns_per_op" or self.figure.endswith("_us")
 
 
 def echo(kind: str, wire: str, inflight: int, size: int) -> Side:
@@ -116,7 +117,14 @@ def large_calls() -> list:
     return out
 
 
-ROWS = [*calls(), *blocks(), *sizes(), *large_calls()]
+def null_verbs() -> list:
+    """Rows on the library of bench/null_verbs, whose bars are nanoseconds."""
+    faces = (("agent", "peer", "Peer::write", 200), ("endpoint", "endpoint", "Endpoint::write", 100))
+    return [Row(f"null-write-{name}", f"{what} of 64 B, 16 in flight, verbs without a device / 1 ns", "ns_per_op",
+                Side(value=1), Side(f"null --face {face}"), bar) for name, face, what, bar in faces]
+
+
+ROWS = [*calls(), *blocks(), *sizes(), *large_calls(), *null_verbs()]
 
 
 # ------------------------------------------------------------------------------------- measuring
@@ -155,6 +163,8 @@ def item_of(row: Row, bench, setting: beside.Setting) -> pairs.Item:
 
     def measure(name: str, side: Side) -> list:
         try:
+            if side.value > 0:
+                return [pairs.Figure(row.figure, row.less_is_better, side.value)]
             report = side.peer(setting) if side.peer else shared() if shared else run(side.words)
             return [pairs.Figure(row.figure, row.less_is_better, figure_of(report, side.figure or row.figure))]
         except programs.Failed as failure:

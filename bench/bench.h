@@ -56,6 +56,23 @@ Result<std::string> measure_idle(const IdleOptions& options);
 // the exit status.
 int run_peers(std::uint32_t count, const std::string& provider);
 
+// ------------------------------------------------------------------------- null
+
+struct NullOptions {
+  std::string face = "peer";    // peer: writes of an agent; endpoint: writes below it; channel: calls
+  std::string mode = "caller";  // of the agent: thread: waits block; caller: waits drive the loop
+  std::uint64_t size = 64;      // bytes of a write, or of a call there and back
+  std::uint32_t inflight = 16;
+  double seconds = 1;
+  std::string library;  // file; empty: the one of the build tree of this program
+};
+
+// Measures what the software costs by itself: on verbs, with a library that carries out each work
+// request at once, between two ends in this process. Reports ns_per_op and, where the kernel lets
+// this user count them, instructions_per_op of the thread that waits. For calls, both ends are in
+// this thread.
+Result<std::string> measure_null(const NullOptions& options);
+
 // ------------------------------------------------------------------------- ctrl
 
 struct CtrlOptions {

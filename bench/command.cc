@@ -182,6 +182,25 @@ void add_idle(Command& bench) {
   add_measurement(command, options, measure_idle);
 }
 
+void add_null(Command& bench) {
+  auto options = std::make_shared<NullOptions>();
+  Command command = bench.add_command(
+      "null", "What an operation over verbs costs by itself: without a device, both ends in one process");
+  command.option("--face", options->face, "peer: writes of an agent; endpoint: writes below; channel: calls")
+      .one_of({"peer", "endpoint", "channel"})
+      .show_default();
+  add_mode(command, options->mode);
+  command.option("--size", options->size, "bytes of a write, or of a call there and back")
+      .as_size()
+      .in_range(1, 1 << 20)
+      .show_default();
+  command.option("--inflight", options->inflight, "operations under way").in_range(1, 256).show_default();
+  add_seconds(command, options->seconds);
+  command.option("--library", options->library,
+                 "the null library's file; else that of this program's build tree");
+  add_measurement(command, options, measure_null);
+}
+
 void add_ctrl_server_options(Command& command, CtrlOptions& options) {
   command
       .option(
@@ -290,6 +309,7 @@ void add_commands(Command& program) {
   bench.require_command();
   add_measurements(bench);
   add_idle(bench);
+  add_null(bench);
   add_ctrl(bench);
   add_all(bench);
   add_roles(program);

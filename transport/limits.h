@@ -293,6 +293,14 @@ inline constexpr std::uint32_t kChainRequests = 32;
 // In a batch, one in this many work requests, and the last one, asks for a completion, so that the
 // send queue becomes free part by part.
 inline constexpr std::uint32_t kSignalInterval = 256;
+// In a chain of several operations, an operation whose end lies at least this many bytes behind the
+// last request that asks for a completion asks for one, too. Smaller operations complete with the
+// chain's last one. So operations of 4 KiB, several in flight, still overlap their completions with
+// the next posts.
+inline constexpr std::uint64_t kSignalRunBytes = 16 * 1024;
+// When a lane is chosen for the operations that one turn posts, this many bytes count as much as a
+// work request: large operations are spread over the lanes, small ones share a doorbell.
+inline constexpr std::uint64_t kLaneBytes = 4 * 1024;
 // Most short messages in a row that are posted without asking for a completion.
 inline constexpr std::uint32_t kMessageSignalInterval = 16;
 // Depth of the send queue of the message queue pair: one less than a power of two;

@@ -41,8 +41,8 @@ class Rows(unittest.TestCase):
         names = [row.name for row in bars.ROWS]
         self.assertEqual(len(names), len(set(names)))
         for row in bars.ROWS:
-            self.assertIn(row.figure, ("p50_us", "ops_per_s", "gb_per_s"))
-            self.assertTrue(row.beside.words or row.beside.kind in beside.NEEDS, row.name)
+            self.assertIn(row.figure, ("p50_us", "ops_per_s", "gb_per_s", "ns_per_op"))
+            self.assertTrue(row.beside.words or row.beside.value > 0 or row.beside.kind in beside.NEEDS, row.name)
 
     def test_a_row_of_one_run_measures_once(self):
         runs = []
@@ -63,6 +63,16 @@ class Rows(unittest.TestCase):
         report["limit"]["value"] = 3.0
         sides = bars.item_of(row_of("tcp-64K-spinning"), lambda words, seconds: report, SETTING).sides
         self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [3.0, 9.0])
+
+    def test_a_bar_in_nanoseconds_is_judged_without_a_run_beside(self):
+        for name, face, bar in (("null-write-agent", "peer", 200), ("null-write-endpoint", "endpoint", 100)):
+            row = row_of(name)
+            self.assertTrue(row.less_is_better)
+            self.assertEqual((row.slime.words, row.bar), (f"null --face {face}", bar))
+            runs = []
+            sides = bars.item_of(row, lambda words, seconds: runs.append(words) or {"ns_per_op": 150.5}, SETTING).sides
+            self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [1, 150.5])
+            self.assertEqual(runs, [row.slime.words])
 
     def test_a_report_without_the_figure_is_an_error(self):
         sides = bars.item_of(row_of("calls-64-spinning"), lambda words, seconds: {"ops_per_s": 0}, SETTING).sides
@@ -120,6 +130,16 @@ class Program(unittest.TestCase):
             self.assertEqual(found["call-1-default"]["verdict"], verdict)
             self.assertAlmostEqual(found["call-1-default"]["ratio"], p50 / 10)
             self.assertEqual(len(found["call-1-default"]["kept"]), 2)
+
+    def test_a_bar_in_nanoseconds_is_the_figure_itself(self):
+        row = row_of("null-write-endpoint")
+        for nanos, status, verdict in ((99.0, 0, "met"), (101.0, 1, "missed")):
+            found, out, errors = self.run_bars({row.slime.words: {**rpc(), "ns_per_op": nanos}}, "--only", row.name,
+                                               "--rounds", "2")
+            self.assertEqual(found, status, errors)
+            line, = (line for line in out.splitlines() if line.startswith(row.name))
+            self.assertIn(f"{nanos:.3f}", line)
+            self.assertIn(verdict, line)
 
     def test_a_run_without_the_figure_names_its_row_and_keeps_the_rows_before(self):
         row = row_of("call-1-default")

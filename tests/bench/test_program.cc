@@ -114,6 +114,27 @@ TEST_CASE("every transfer reports figures, the limit of its provider and the rat
   }
 }
 
+TEST_CASE("the cost of an operation by itself is measured on a verbs library without a device") {
+  for (const std::string face : {"peer", "endpoint", "channel"}) {
+    CAPTURE(face);
+    const json out = report({"null", "--face", face, "--seconds", "0.02", "--size", "200"});
+    CHECK(out["provider"] == "verbs");
+    CHECK(out["operation"] == (face == "channel" ? "call" : "write"));
+    CHECK(out["verified"] == true);
+    CHECK(out["operations"] > 0);
+    CHECK(out["ns_per_op"] > 0);
+    if (out.contains("instructions_per_op")) CHECK(out["instructions_per_op"] > 50);
+    if (face == "endpoint") CHECK(out["per_operation"]["work_requests"].get<double>() == doctest::Approx(1));
+  }
+}
+
+TEST_CASE("a null library that is not there is an error that says how to get one") {
+  const Outcome outcome = run({"null", "--seconds", "0.02", "--library", "/nowhere/libibverbs.so.1"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(contains(outcome.text, "/nowhere/libibverbs.so.1"));
+  CHECK(contains(outcome.text, "--target null_verbs"));
+}
+
 TEST_CASE("rounds: medians between the least and the largest") {
   const json out = report(with({"rpc", "--rounds", "3", "--provider", "tcp"}, kBrief));
   check_report(out, "tcp");

@@ -12,7 +12,7 @@ bool Arrivals::take(std::uint32_t queue_pair, const ibv_wc& completion, ReceiveS
     on_failed(completion);
     return false;
   }
-  link_.prompt = true;
+  link_.prompt = link_.port->found_one_arrival();
   if (queue_pair == 0)
     on_message(completion, slot);
   else

@@ -6,6 +6,66 @@
 #include "transport/limits.h"
 
 namespace slime::transport::verbs {
+namespace {
+
+std::uint64_t bytes_of(const ibv_send_wr& request) {
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < request.num_sge; ++i) bytes += request.sg_list[i].length;
+  return bytes;
+}
+
+// Decides which requests of a chain ask for a completion. A completion ends all requests before it,
+// so one for the last operation that ends in the chain is enough, and a few more where much lies
+// before it.
+class ChainSignals {
+ public:
+  ChainSignals(Chain& chain, const QueuePair& pair)
+      : chain_(chain),
+        interval_(std::min(limits::kSignalInterval, std::max(pair.depth() / 4, 1U))),
+        since_(pair.unsignaled()) {}
+
+  enum class Rule : std::uint8_t {
+    kInterval,  // signals within an operation, too, so that the send queue becomes free part by part
+    kEnds,      // only the ends, which come soon enough
+    kAll,
+  };
+  // Handles the request `index`, which may have its flag already. `ends`: no other request of its
+  // operation follows on this queue pair for now.
+  void add(std::uint32_t index, bool ends, Rule rule) {
+    ibv_send_wr& request = chain_.requests[index];
+    ++since_;
+    bytes_ += bytes_of(request);
+    const bool asks = (request.send_flags & IBV_SEND_SIGNALED) != 0 || rule == Rule::kAll ||
+                      (rule == Rule::kInterval && since_ >= interval_) ||
+                      (ends && bytes_ >= limits::kSignalRunBytes);
+    if (asks)
+      signal(index);
+    else if (ends)
+      last_end_ = index;
+  }
+  // Call when the chain is complete.
+  void close() {
+    if (last_end_ != kNone) signal(last_end_);
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  void signal(std::uint32_t index) {
+    chain_.requests[index].send_flags |= IBV_SEND_SIGNALED;
+    since_ = 0;
+    bytes_ = 0;
+    last_end_ = kNone;
+  }
+
+  Chain& chain_;
+  const std::uint32_t interval_;
+  std::uint32_t since_;             // requests behind the last one that asks
+  std::uint64_t bytes_ = 0;         // theirs, in this chain
+  std::uint32_t last_end_ = kNone;  // the last request of an operation, if none behind it asks
+};
+
+}  // namespace
 
 DataSender::DataSender(Link& link)
     : link_(link),
@@ -40,17 +100,47 @@ std::uint32_t DataSender::least_busy() const {
   return best;
 }
 
+std::uint32_t DataSender::read_chunk(std::span<const CopyBlock> copies) const {
+  const std::size_t lanes = backlogs_.size();
+  if (lanes < 2 || copies.size() <= link_.reads_at_once) return 0;
+  // A chunk asks for one completion, at its end, and is at most half of a send queue.
+  const std::size_t most = std::min(limits::kSignalInterval, pair(1).depth() / 2);
+  return static_cast<std::uint32_t>(std::min((copies.size() + lanes - 1) / lanes, most));
+}
+
+// Returns the data queue pair for an operation that one queue pair takes. Small operations of one
+// turn go to the same one, where they share a doorbell and a completion: up to a chain of them, of
+// reads as many as the device has under way at once.
+std::uint32_t DataSender::lane_for(const OneSided& operation) {
+  std::uint64_t size = 0;
+  for (const CopyBlock& copy : operation.copies()) size += 1 + copy.length_bytes / limits::kLaneBytes;
+  std::uint64_t most = limits::kChainRequests;
+  if (operation.kind != Kind::kWrite) {
+    const std::uint32_t busy = pair(collecting_).in_flight();
+    most = link_.reads_at_once - std::min(link_.reads_at_once, busy);
+  }
+  if (collected_ == 0 || collected_ + size > most) {
+    collecting_ = least_busy();
+    collected_ = 0;
+  }
+  collected_ += size;
+  return collecting_;
+}
+
 bool DataSender::add(OneSided& operation, bool striped) {
   operation.striped = striped;
   const bool now = std::exchange(link_.prompt, false) && link_.opening.got_hello && !link_.in_burst;
-  if (striped) {
+  if (striped || operation.chunk > 0) {
     for (Queue<Handle>& backlog : backlogs_) backlog.push_back(operation.self);
   } else {
     // The first data queue pair carries all notifications, so that they arrive in the order of
     // their posts. It also carries large batches, because its send queue is the deepest.
     const bool first = operation.has_imm || operation.batch.size() > limits::kSideDepth / 2;
-    const std::uint32_t lane = first ? 0 : least_busy();
-    if (now && post_single(operation, lane)) return true;
+    const std::uint32_t lane = first ? 0 : lane_for(operation);
+    if (now && post_single(operation, lane)) {
+      collected_ = 0;
+      return true;
+    }
     backlogs_[lane].push_back(operation.self);
   }
   if (now) run();
@@ -58,6 +148,7 @@ bool DataSender::add(OneSided& operation, bool striped) {
 }
 
 void DataSender::run() {
+  collected_ = 0;
   bool again = true;
   while (again && link_.working()) {
     again = false;
@@ -101,7 +192,7 @@ bool DataSender::post_chain(std::uint32_t lane) {
   if (most == 0) return false;
   Chain& chain = link_.port->empty_chain();
   fill(lane, chain, most);
-  if (chain.count == 0) return !backlogs_[lane].empty();
+  if (chain.count == 0) return false;  // another data queue pair has the turn
   std::uint32_t accepted = 0;
   const Status posted = link_.queues.post_chain(lane + 1, chain, accepted);
   if (!posted.ok()) {
@@ -118,10 +209,19 @@ bool DataSender::post_chain(std::uint32_t lane) {
   return accepted == chain.count && !backlogs_[lane].empty();
 }
 
+// Returns whether the lane posts requests of an operation with chunks now. It begins a chunk when
+// the whole chunk fits into its send queue, so that chains are not cut, unless no completion is to
+// come that would make room.
+bool DataSender::takes_chunk(OneSided& operation, std::uint32_t lane) const {
+  const QueuePair& taker = pair(lane);
+  const bool waits = taker.in_flight() > 0 && taker.unsignaled() == 0;
+  if (operation.chunk_left == 0 && taker.room() < operation.chunk && waits) return false;
+  return operation.claim_chunk(lane);
+}
+
 void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
   Queue<Handle>& backlog = backlogs_[lane];
-  const std::uint32_t interval = std::min(limits::kSignalInterval, std::max(pair(lane).depth() / 4, 1U));
-  std::uint32_t since_signal = pair(lane).unsignaled();
+  ChainSignals signals(chain, pair(lane));
   while (chain.count < most && !backlog.empty()) {
     const Handle handle = backlog.front();
     OneSided* operation = link_.operations.find(handle);
@@ -129,29 +229,33 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
       backlog.pop_front();
       continue;
     }
+    const bool chunks = operation->chunk > 0;
+    if (chunks && !takes_chunk(*operation, lane)) break;
     const std::uint32_t before = chain.count;
     // A striped operation adds two work requests at a time, so that the data queue pairs take
     // turns.
-    const std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
+    std::uint32_t until = operation->striped ? std::min(most, before + 2) : most;
+    if (chunks) until = std::min(until, before + operation->chunk_left);
     bool more = true;
     while (chain.count < until && more) more = requests_.next(*operation, chain);
+    const std::uint32_t added = chain.count - before;
+    if (chunks) operation->chunk_left -= added;
+    const bool ends = !more || (chunks && operation->chunk_left == 0);
+    const auto rule = operation->striped ? ChainSignals::Rule::kAll
+                      : chunks           ? ChainSignals::Rule::kEnds
+                                         : ChainSignals::Rule::kInterval;
     for (std::uint32_t i = before; i < chain.count; ++i) {
       chain.own(handle);
-      ++operation->in_flight;
-      ++since_signal;
-      const bool last = i + 1 == chain.count && !more;
-      const bool large = (chain.requests[i].send_flags & IBV_SEND_SIGNALED) != 0;
-      if (large || last || operation->striped || since_signal >= interval) {
-        chain.requests[i].send_flags |= IBV_SEND_SIGNALED;
-        since_signal = 0;
-      }
+      signals.add(i, ends && i + 1 == chain.count, rule);
     }
-    if (chain.count > before) operation->started = true;
-    if (more) return;  // the chain is full, or another data queue pair goes on with the operation
+    operation->in_flight += added;
+    if (added > 0) operation->started = true;
+    if (more) break;  // the chain is full, or another data queue pair goes on with the operation
     operation->posted = true;
     backlog.pop_front();
     if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without bytes
   }
+  signals.close();
 }
 
 }  // namespace slime::transport::verbs

@@ -116,7 +116,9 @@ Status VerbsEndpoint::read(std::span<const CopyBlock> copies, Operation& operati
   OneSided* record = nullptr;
   SLIME_TRY(admit(Kind::kRead, copies, false, operation, record));
   ++link_.counters.reads;
-  enqueue(*record, data_.worth_striping(copies));
+  const bool striped = data_.worth_striping(copies);
+  if (!striped) record->chunk = data_.read_chunk(copies);
+  enqueue(*record, striped);
   return {};
 }
 

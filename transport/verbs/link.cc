@@ -12,6 +12,7 @@ Link::Link(VerbsEndpoint& endpoint, EndpointParts& parts)
       loop(port->users_loop()),
       place(parts.place),
       peer(parts.peer),
+      reads_at_once(std::max<std::uint32_t>(std::min(parts.ours.read_requests, peer.read_responses), 1)),
       id(new_endpoint_id()),
       path(port->context(), {parts.ours, peer, parts.mtu, port->retries()}, parts.who.peer_name,
            parts.side->describe()),

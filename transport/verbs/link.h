@@ -58,6 +58,7 @@ class Link {
   const std::shared_ptr<Loop> loop;
   const Handle place;
   const Parameters peer;
+  const std::uint32_t reads_at_once;  // most reads that the device has under way on a queue pair
   const std::uint64_t id;
   const Path path;
   const PostChecks checks;
@@ -77,8 +78,9 @@ class Link {
 
   bool in_burst = false;  // the endpoint posts queued work anyhow
   bool scheduled = false;
-  // True after an arrival: the next post goes to the device at once, because a caller may be
-  // waiting for it. Later posts share doorbells in the next turn.
+  // True after the only arrival of a poll, or the only end of an operation in it: the next post
+  // goes to the device at once, because a caller may be waiting for it. Other posts share doorbells
+  // in the next turn.
   bool prompt = false;
 
   [[nodiscard]] bool working() const { return life.working(); }

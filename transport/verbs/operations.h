@@ -43,7 +43,12 @@ struct OneSided {
   Kind kind = Kind::kWrite;
   bool has_imm = false;
   bool striped = false;
-  bool flush_read = false;  // still to be posted: the flushing read
+  // A batch of many small reads goes to the data queue pairs in chunks of this many work requests,
+  // one chunk after the other; 0: to one queue pair.
+  std::uint32_t chunk = 0;
+  std::uint32_t chunk_left = 0;  // of the current chunk, still to be posted
+  std::uint32_t chunk_lane = 0;  // the data queue pair that has the current chunk
+  bool flush_read = false;       // still to be posted: the flushing read
   bool has_imm_posted = false;
   bool moved = false;     // a byte was posted
   bool started = false;   // the device knows of it
@@ -57,6 +62,15 @@ struct OneSided {
   [[nodiscard]] std::span<const CopyBlock> copies() const {
     if (left) return {};
     return atomic ? std::span(&atomic->copy, 1) : batch;
+  }
+  // Gives the lane the next chunk if no lane has one. Returns whether the current chunk is the
+  // lane's. Only for operations with chunks.
+  bool claim_chunk(std::uint32_t lane) {
+    if (chunk_left == 0) {
+      chunk_left = chunk;
+      chunk_lane = lane;
+    }
+    return chunk_lane == lane;
   }
   // Moves next_copy to the next copy that has bytes. Returns true if no copy is left.
   bool skip_empty() {

@@ -248,6 +248,7 @@ bool PortState::poll_once() noexcept {
 // until the function returns.
 bool PortState::poll() {
   bool found = !stash_.empty();
+  arrivals_found_ = ends_found_ = 0;
   if (found) take_stash();
   std::array<ibv_wc, limits::kPollBatch> completions;
   for (int turn = 0; turn < limits::kPollsPerTurn && !dead_; ++turn) {
@@ -256,6 +257,7 @@ bool PortState::poll() {
       die("ibv_poll_cq");
       break;
     }
+    if (n > 0) count_found({completions.data(), static_cast<std::size_t>(n)});
     found = found || n > 0;
     for (int i = 0; i < n; ++i) on_completion(completions[static_cast<std::size_t>(i)]);
     if (n < limits::kPollBatch) {
@@ -274,6 +276,7 @@ bool PortState::poll() {
 
 void PortState::take_stash() {
   const std::vector<ibv_wc> completions = std::exchange(stash_, {});
+  count_found(completions);
   for (const ibv_wc& completion : completions) on_completion(completion);
 }
 
@@ -312,6 +315,11 @@ void PortState::on_fd_events(std::uint32_t) noexcept {
     ++counters_.wakeups;
   }
   read_device_events();
+}
+
+void PortState::count_found(std::span<const ibv_wc> completions) {
+  for (const ibv_wc& completion : completions)
+    ++((completion.wr_id & kReceiveBit) != 0 ? arrivals_found_ : ends_found_);
 }
 
 void PortState::on_completion(const ibv_wc& completion) {

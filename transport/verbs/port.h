@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -58,6 +59,11 @@ class PortState final : public RegionUsers,
   }
   // Returns the number of polls of the completion queue so far.
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  // Return whether the poll whose completions are being handled found only one arrival, or only one
+  // completion of own work. A post that follows from it has no others to share a doorbell with. An
+  // answer and the completion of its request often come together, so they count apart.
+  [[nodiscard]] bool found_one_arrival() const { return arrivals_found_ == 1; }
+  [[nodiscard]] bool found_one_end() const { return ends_found_ == 1; }
   // Makes a queue pair in the state INIT: number 0 for messages, any other number for data. Thread:
   // any.
   [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
@@ -145,6 +151,7 @@ class PortState final : public RegionUsers,
   void on_fd_events(std::uint32_t events) noexcept override;
   void read_device_events();
   void handle_event(ibv_event_type type, std::uint32_t queue_pair);
+  void count_found(std::span<const ibv_wc> completions);
   void on_completion(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion);
   bool post_freed();
@@ -182,6 +189,8 @@ class PortState final : public RegionUsers,
   NoOwner no_owner_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
+  int arrivals_found_ = 0;
+  int ends_found_ = 0;
   std::shared_ptr<PortState> kept_;  // the port itself, while it is polled
   bool dead_ = false;                // the device does not answer any more
   bool armed_ = false;

@@ -11,9 +11,9 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
   QueuePair* const pair = link_.queues.find(id);
   if (pair == nullptr) return false;
   ++link_.counters.completions;
-  link_.prompt = true;
   const bool good = completion.status == IBV_WC_SUCCESS;
   if (QueuePair::Owner one; good && pair->reap_one(id.place, one)) {
+    link_.prompt = link_.port->found_one_end();
     finish_one(one);
     return true;
   }
@@ -22,11 +22,13 @@ bool WorkCompletions::take(const WorkId& id, const ibv_wc& completion) {
     if (owner.buffer != QueuePair::Owner::kNone) link_.port->give_buffer(owner.buffer);
     OneSided* operation = link_.operations.find(owner.operation);
     if (operation == nullptr) return;
-    if (good) link_.stalls.note_progress(link_.loop->now());
     operation->in_flight -= owner.work_requests;
     finished_.push_back(owner.operation);
   });
   link_.queues.gave_back(count);
+  if (good && !finished_.empty()) link_.stalls.note_progress(link_.loop->now());
+  // What follows several operations shares a doorbell.
+  link_.prompt = finished_.size() <= 1 && link_.port->found_one_end();
   if (!good) fail(id, completion);
   // The requests of a queue pair complete in order: if one has an error, all earlier ones have
   // succeeded.

@@ -1,4 +1,9 @@
 // How a verbs endpoint uses its device: doorbells, completions, gathering, stripes, many endpoints.
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "base/random.h"
 #include "tests/transport/verbs/endpoint_rig.h"
 
 namespace slime::transport::testing {
@@ -137,6 +142,290 @@ TEST_CASE("what has an order, or is small, stays on one queue pair") {
   CHECK(rig.fixture.until([&] { return operation.done(); }));
   CHECK(operation.last.ok());
   CHECK(rig.equal(batch));
+}
+
+// Posts `count` operations of `bytes` each, at distances of 2 KiB or more.
+void post_many(Rig& rig, bool reads, std::deque<TestOperation>& operations, std::vector<CopyBlock>& copies,
+               const Blocks& blocks) {
+  copies = rig.copies(blocks);
+  for (const CopyBlock& copy : copies) {
+    TestOperation& operation = operations.emplace_back();
+    REQUIRE((reads ? rig.a().read({&copy, 1}, operation) : rig.a().write({&copy, 1}, operation)).ok());
+  }
+}
+
+bool all_done(const std::deque<TestOperation>& operations) {
+  return std::ranges::all_of(operations, [](const TestOperation& one) { return one.done(); });
+}
+
+bool each_succeeded_once(const std::deque<TestOperation>& operations) {
+  return std::ranges::all_of(operations,
+                             [](const TestOperation& one) { return one.completions == 1 && one.last.ok(); });
+}
+
+// The data queue pairs of device fake0 with work, most work first.
+std::vector<std::size_t> waiting_work(Rig& rig) {
+  std::vector<std::size_t> out;
+  for (const FakeQueuePair& pair : rig.fabric().queue_pairs("fake0")) {
+    if (pair.waiting > 0) out.push_back(pair.waiting);
+  }
+  std::ranges::sort(out, std::greater<>());
+  return out;
+}
+
+void turn(Rig& rig) {
+  for (int i = 0; i < 2; ++i) rig.fixture.loop(0).poll(Nanos::zero());
+}
+
+// The first of several posts may leave alone: nothing was under way.
+TEST_CASE("small operations that are posted together share a doorbell and a completion, and end one by one") {
+  Rig rig;
+  bool reads = false;
+  SUBCASE("written") {}
+  SUBCASE("read") { reads = true; }
+  std::deque<TestOperation> operations;
+  std::vector<CopyBlock> copies;
+  std::vector<std::size_t> order;
+  const EndpointCounters before = rig.a().counters();
+  post_many(rig, reads, operations, copies,
+            {.count = 12, .bytes = 64, .stride_here = 2048, .stride_there = 2048});
+  for (std::size_t i = 0; i < operations.size(); ++i)
+    operations[i].hook = [&order, i] { order.push_back(i); };
+  REQUIRE(rig.fixture.until([&] { return all_done(operations); }));
+  CHECK(each_succeeded_once(operations));
+  const EndpointCounters used = rig.a().counters() - before;
+  CHECK(used.work_requests == 12);
+  CHECK(used.doorbells <= 2);
+  CHECK(used.completions <= 2);
+  CHECK(std::ranges::is_sorted(order));
+  CHECK(rig.equal(copies));
+}
+
+TEST_CASE("operations of 4 KiB that are posted together complete part by part") {
+  Rig rig;
+  std::deque<TestOperation> operations;
+  std::vector<CopyBlock> copies;
+  const EndpointCounters before = rig.a().counters();
+  post_many(rig, false, operations, copies,
+            {.count = 16, .bytes = 4096, .stride_here = 8192, .stride_there = 8192});
+  REQUIRE(rig.fixture.until([&] { return all_done(operations); }));
+  CHECK(each_succeeded_once(operations));
+  CHECK((rig.a().counters() - before).completions >= 16 * 4096 / limits::kSignalRunBytes);
+  CHECK(rig.equal(copies));
+}
+
+TEST_CASE("an operation that ends the run of others without a completion is the last of each") {
+  verbs::Options options;
+  options.data_queue_pairs = 1;
+  Rig rig(4 << 20, options);
+  // A long batch in the middle: its end, and that of the operation behind it, come in one chain.
+  std::deque<TestOperation> operations(3);
+  const std::vector<CopyBlock> batch =
+      rig.copies({.count = 700, .bytes = 64, .stride_here = 2048, .stride_there = 2048});
+  const std::vector<CopyBlock> last(batch.begin(), batch.begin() + 1);
+  REQUIRE(rig.a().write(last, operations[0]).ok());
+  REQUIRE(rig.a().write(batch, operations[1]).ok());
+  REQUIRE(rig.a().read(last, operations[2]).ok());
+  REQUIRE(rig.fixture.until([&] { return all_done(operations); }));
+  CHECK(each_succeeded_once(operations));
+  CHECK(rig.equal(batch));
+}
+
+TEST_CASE(
+    "what follows a completion that came alone leaves at once, what follows several shares a doorbell") {
+  Rig rig;
+  const CopyBlock copy = rig.copies({.bytes = 64}).front();
+  TestOperation first;
+  TestOperation next;
+  bool at_once = false;
+  first.hook = [&] {
+    const std::uint64_t before = rig.a().counters().doorbells;
+    REQUIRE(rig.a().write({&copy, 1}, next).ok());
+    at_once = rig.a().counters().doorbells == before + 1;
+  };
+  REQUIRE(rig.a().write({&copy, 1}, first).ok());
+  REQUIRE(rig.fixture.until([&] { return next.done(); }));
+  CHECK(at_once);
+
+  // Eight completions that one poll finds: of large writes, each of which asks for its own.
+  std::deque<TestOperation> large(8);
+  std::deque<TestOperation> small(8);
+  const std::vector<CopyBlock> parts =
+      rig.copies({.count = 8, .bytes = 65536, .stride_here = 65536, .stride_there = 65536});
+  std::uint64_t doorbells = 0;
+  for (std::size_t i = 0; i < large.size(); ++i) {
+    large[i].hook = [&, i] {
+      if (doorbells == 0) doorbells = rig.a().counters().doorbells;
+      REQUIRE(rig.a().write({&copy, 1}, small[i]).ok());
+    };
+  }
+  rig.fabric().hold_completions("fake0");
+  for (std::size_t i = 0; i < large.size(); ++i) REQUIRE(rig.a().write({&parts[i], 1}, large[i]).ok());
+  turn(rig);
+  rig.fabric().settle();
+  rig.fabric().hold_completions("fake0", false);
+  REQUIRE(rig.fixture.until([&] { return all_done(large) && all_done(small); }));
+  CHECK(each_succeeded_once(small));
+  CHECK(rig.a().counters().doorbells - doorbells == 1);
+}
+
+TEST_CASE("answers to messages that one poll found share a doorbell") {
+  Rig rig;
+  constexpr std::size_t kMessages = 6;
+  std::deque<TestOperation> questions(kMessages);
+  std::deque<TestOperation> answers;
+  const ByteVector text(32);
+  std::uint64_t doorbells = 0;
+  rig.connection.receiver_a.on_message_hook = [&] {
+    if (doorbells == 0) doorbells = rig.a().counters().doorbells;
+    REQUIRE(send(rig.a(), text, answers.emplace_back()).ok());
+  };
+  rig.fabric().hold_completions("fake0");
+  for (TestOperation& question : questions) REQUIRE(send(rig.b(), text, question).ok());
+  for (int i = 0; i < 4; ++i) rig.fixture.loop(1).poll(Nanos::zero());
+  rig.fabric().settle();
+  rig.fabric().hold_completions("fake0", false);
+  REQUIRE(rig.fixture.until([&] { return rig.connection.receiver_b.messages.size() == kMessages; }));
+  CHECK(rig.a().counters().doorbells - doorbells == 1);
+  REQUIRE(rig.fixture.until([&] { return all_done(answers) && all_done(questions); }));
+}
+
+TEST_CASE("an answer leaves at once when its request came together with the end of an own operation") {
+  Rig rig;
+  const CopyBlock copy = rig.copies({.bytes = 64}).front();
+  const ByteVector text(32);
+  TestOperation write;
+  TestOperation question;
+  TestOperation answer;
+  bool at_once = false;
+  rig.connection.receiver_a.on_message_hook = [&] {
+    const std::uint64_t before = rig.a().counters().doorbells;
+    REQUIRE(send(rig.a(), text, answer).ok());
+    at_once = rig.a().counters().doorbells == before + 1;
+  };
+  rig.fabric().hold_completions("fake0");
+  REQUIRE(rig.a().write({&copy, 1}, write).ok());
+  turn(rig);
+  REQUIRE(send(rig.b(), text, question).ok());
+  for (int i = 0; i < 4; ++i) rig.fixture.loop(1).poll(Nanos::zero());
+  rig.fabric().settle();
+  rig.fabric().hold_completions("fake0", false);
+  REQUIRE(rig.fixture.until([&] { return answer.done() && write.done() && question.done(); }));
+  CHECK(at_once);
+}
+
+TEST_CASE("a batch of more small reads than a queue pair has under way is spread over all, in chunks") {
+  verbs::Options options;
+  options.data_queue_pairs = 4;
+  Rig rig(8 << 20, options);
+  for (const std::size_t count : {17U, 64U, 300U, 1538U}) {
+    CAPTURE(count);
+    const std::vector<CopyBlock> batch =
+        rig.copies({.count = count, .bytes = 1024, .stride_here = 2048, .stride_there = 2048});
+    rig.fabric().freeze("fake0");
+    TestOperation operation;
+    const EndpointCounters before = rig.a().counters();
+    REQUIRE(rig.a().read(batch, operation).ok());
+    turn(rig);
+    const std::vector<std::size_t> waiting = waiting_work(rig);
+    CHECK(waiting.size() == 4);
+    CHECK(waiting.front() <= std::max<std::size_t>((count + 3) / 4, 2 * limits::kSignalInterval));
+    rig.fabric().freeze("fake0", false);
+    CHECK(rig.fixture.until([&] { return operation.done(); }));
+    CHECK(operation.last.ok());
+    CHECK(operation.completions == 1);
+    const EndpointCounters used = rig.a().counters() - before;
+    CHECK(used.work_requests == count);
+    CHECK(used.completions <=
+          std::max<std::size_t>(4, (count + limits::kSignalInterval - 1) / limits::kSignalInterval));
+    CHECK(rig.equal(batch));
+  }
+}
+
+TEST_CASE("small reads fill the reads that one queue pair has under way, then those of the others") {
+  verbs::Options options;
+  options.data_queue_pairs = 4;
+  Rig rig(1 << 20, options);
+  std::deque<TestOperation> operations;
+  std::vector<CopyBlock> copies;
+  rig.fabric().freeze("fake0");
+  const Blocks blocks{.count = 48, .bytes = 64, .stride_here = 2048, .stride_there = 2048};
+  SUBCASE("posted in one turn") { post_many(rig, true, operations, copies, blocks); }
+  SUBCASE("posted one by one") {
+    copies = rig.copies(blocks);
+    for (const CopyBlock& copy : copies) {
+      REQUIRE(rig.a().read({&copy, 1}, operations.emplace_back()).ok());
+      turn(rig);
+    }
+  }
+  turn(rig);
+  const std::vector<std::size_t> waiting = waiting_work(rig);
+  CHECK(waiting.size() >= 3);
+  CHECK(waiting.front() <= 16);
+  rig.fabric().freeze("fake0", false);
+  CHECK(rig.fixture.until([&] { return all_done(operations); }));
+  CHECK(each_succeeded_once(operations));
+  CHECK(rig.equal(copies));
+}
+
+// Lengths of batches from one block to more than all send queues take at once.
+std::vector<CopyBlock> random_batch(Rig& rig, Rng& rng, std::size_t part) {
+  const bool small = rng.below(2) == 0;
+  const std::size_t bytes = small ? 1 + rng.below(512) : 4096 * (1 + rng.below(16));
+  const std::size_t count = small ? 1 + rng.below(rng.below(4) == 0 ? 600 : 40) : 1 + rng.below(8);
+  std::vector<CopyBlock> out = rig.copies({.count = count,
+                                           .bytes = bytes,
+                                           .stride_here = bytes + rng.below(3),
+                                           .stride_there = bytes + rng.below(3)});
+  for (CopyBlock& copy : out) {
+    copy.local_offset += part;
+    copy.remote_offset += part;
+  }
+  return out;
+}
+
+TEST_CASE("operations of all lengths, many under way, each end once with their bytes") {
+  constexpr std::size_t kPart = 1 << 20;
+  constexpr std::size_t kParts = 16;
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    verbs::Options options;
+    options.data_queue_pairs = 1 + static_cast<int>(rng.below(4));
+    Rig rig(kPart * kParts, options);
+    // Each operation under way has a part of the memory of its own.
+    struct Running {
+      std::vector<CopyBlock> batch;
+      std::unique_ptr<TestOperation> operation;
+    };
+    std::array<Running, kParts> running;
+    int left = 400;
+    int ended = 0;
+    const auto next = [&](std::size_t part) {
+      if (left == 0) return;
+      --left;
+      Running& mine = running[part];
+      mine.batch = random_batch(rig, rng, part * kPart);
+      mine.operation = std::make_unique<TestOperation>();
+      const Status posted = rng.below(2) == 0 ? rig.a().write(mine.batch, *mine.operation)
+                                              : rig.a().read(mine.batch, *mine.operation);
+      REQUIRE_MESSAGE(posted.ok(), posted.text());
+    };
+    for (std::size_t part = 0; part < kParts; ++part) next(part);
+    REQUIRE(rig.fixture.until([&] {
+      for (std::size_t part = 0; part < kParts; ++part) {
+        Running& mine = running[part];
+        if (mine.operation == nullptr || !mine.operation->done()) continue;
+        CHECK(mine.operation->completions == 1);
+        CHECK_MESSAGE(mine.operation->last.ok(), mine.operation->last.text());
+        CHECK(rig.equal(mine.batch));
+        mine.operation.reset();
+        ++ended;
+        next(part);
+      }
+      return ended == 400;
+    }));
+  }
 }
 
 TEST_CASE("a port counts for all its endpoints, those that are gone included") {

@@ -147,6 +147,27 @@ TEST_CASE("an error completion says what failed, with whom, on which path, why, 
   CHECK(rig.fixture.until([&] { return rig.connection.receiver_b.closed == 1; }));
 }
 
+TEST_CASE("of operations that share a completion, those before the one that failed succeed") {
+  Rig rig;
+  constexpr std::size_t kFailing = 5;
+  std::deque<TestOperation> operations(12);
+  const std::vector<CopyBlock> copies =
+      rig.copies({.count = operations.size(), .bytes = 64, .stride_here = 2048, .stride_there = 2048});
+  rig.fabric().fail_work(IBV_WC_REM_ACCESS_ERR, kFailing + 1);
+  for (std::size_t i = 0; i < operations.size(); ++i)
+    REQUIRE(rig.a().write({&copies[i], 1}, operations[i]).ok());
+  REQUIRE(rig.fixture.until([&] { return rig.connection.receiver_a.closed == 1; }));
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    CAPTURE(i);
+    CHECK(operations[i].completions == 1);
+    const Code wanted = i < kFailing    ? Code::kOk
+                        : i == kFailing ? Code::kPermissionDenied
+                                        : Code::kUnavailable;
+    CHECK(operations[i].last.code() == wanted);
+  }
+  CHECK(rig.equal({copies.begin(), copies.begin() + kFailing}));
+}
+
 TEST_CASE("when the port is down, that is the reason, whatever the driver calls it") {
   Rig rig;
   TestOperation operation;
