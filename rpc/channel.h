@@ -46,8 +46,13 @@ struct ChannelCounters {
   // messages, including those of streams, that receives and reads have given back
   std::uint64_t receives_given_back = 0;
   std::uint64_t rendezvous = 0;
-  std::uint64_t pulled_bytes = 0;     // bytes read from lent memory
-  std::uint64_t copied_bytes = 0;     // bytes of inline attachments, copied into or out of frames
+  std::uint64_t pulled_bytes = 0;  // bytes read from lent memory
+  std::uint64_t copied_bytes = 0;  // bytes of inline attachments, copied into or out of frames
+  // memory registered for bodies and attachments, one call after the other, and blocks made for
+  // them, which are registered once; and the bytes of these blocks now
+  std::uint64_t registrations = 0;
+  std::uint64_t blocks_made = 0;
+  std::uint64_t block_bytes = 0;
   std::uint64_t over_budget = 0;      // requests and answers refused because of memory_bytes
   std::uint64_t answers_revoked = 0;  // answers revoked because the peer had not read them in time
   std::uint64_t held_bytes = 0;       // bytes of requests and answers held now

@@ -85,13 +85,25 @@ inline constexpr std::size_t kLendLastingBytes = 128 * 1024;
 // kReceivedKeptBytes: most bytes of free blocks that are kept.
 inline constexpr std::size_t kReceivedBlockBytes = 64 * 1024;
 inline constexpr std::uint64_t kReceivedKeptBytes = 64 << 20;
-// Most bytes of registered blocks that the peer may map: of one block (16 MiB delay the loop for 8
-// ms), of all blocks of one connection, and of all connections. A connection keeps its blocks until
-// it ends. Bytes that get no block go into other memory, which over shm has a half or a third of
-// the speed.
+// Registered blocks of memory that the peer may map (codec/connection_blocks.h).
+// kReceivedBlockMost: bytes of the largest attachment that is read into one (making 16 MiB delays
+// the loop for 8 ms). kBodyBlockMost: bytes of the largest body that is copied into one to be lent,
+// or read into one: a MiB of the user's, and room for what encoding adds. Beyond that the kernel's
+// copy is as fast. kBlockLeast: the size of a small block.
 inline constexpr std::uint64_t kReceivedBlockMost = 16 << 20;
-inline constexpr std::uint64_t kReceivedBlocksBytes = 64 << 20;
-inline constexpr std::uint64_t kReceivedBlocksAll = 256 << 20;
+inline constexpr std::uint64_t kBodyBlockMost = (1 << 20) + (64 << 10);
+inline constexpr std::uint64_t kBlockLeast = 16 * 1024;
+// Most bytes of all blocks of one connection, and of all connections; and most blocks, since each
+// has a descriptor. Bytes that get no block go into other memory, which over shm has a half or a
+// third of the speed.
+inline constexpr std::uint64_t kBlocksBytes = 64 << 20;
+inline constexpr std::uint64_t kBlocksAllBytes = 256 << 20;
+inline constexpr std::size_t kBlocks = 32;
+inline constexpr std::size_t kBlocksAll = 128;
+// A block that was not used between two looks, this far apart, is closed. A connection keeps idle
+// blocks of kBlocksIdleBytes, so that a small call after a pause finds one.
+inline constexpr Nanos kBlocksIdle = std::chrono::seconds(2);
+inline constexpr std::uint64_t kBlocksIdleBytes = 64 * 1024;
 // Most parts of one read; limits a read of many small attachments.
 inline constexpr std::size_t kPullBlocks = 256;
 // For an attachment that is an array: most bytes of its dtype text, and most dimensions.

@@ -52,13 +52,14 @@ class Buffer {
   std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
-// Memory of a payload that has attachments, or of a large request. It takes the role of the
-// payload's receive slot.
+// Memory of a payload that has attachments, of a large request, or of a body in a registered block.
+// It takes the role of the payload's receive slot.
 struct Attached final : transport::Message::Slot {
-  void release() noexcept override;  // destroys this object
-  std::shared_ptr<void> place;       // Server::Place of a large request
-  Buffer memory;
-  Bytes body;  // inside `memory`
+  void release() noexcept override;    // destroys this object
+  std::shared_ptr<void> place;         // Server::Place of a large request
+  Buffer memory;                       // of the body; or
+  std::shared_ptr<const void> keeper;  // owns the memory of the body
+  Bytes body;
   Attachments attachments;
 };
 
@@ -95,9 +96,9 @@ class Payload {
     return attached != nullptr ? std::span<const Attachment>(attached->attachments)
                                : std::span<const Attachment>();
   }
-  // Returns the memory of a payload with attachments or of a large request; null if the bytes
-  // arrived in one message. A slot without message bytes is an Attached, because a received message
-  // has bytes.
+  // Returns the memory of a payload with attachments, of a large request or of a body in a block;
+  // null if the bytes arrived in one message. A slot without message bytes is an Attached, because
+  // a received message has bytes.
   [[nodiscard]] Attached* attached() const {
     if (message_.slot() == nullptr || !message_.bytes().empty()) return nullptr;
     return static_cast<Attached*>(message_.slot());

@@ -110,6 +110,9 @@ class Device {
   // owner then gives pages back (MADV_REMOVE, MADV_DONTNEED) while the region is open, peers go on
   // reading and writing the old pages.
   [[nodiscard]] virtual bool pins() const { return false; }
+  // Returns true if peers reach memory of allocate() so much faster than memory that is registered
+  // for one use that copying the bytes there pays: peers map it, or registering takes long.
+  [[nodiscard]] virtual bool prefers_own_memory() const { return pins(); }
   // Returns the adapter's own counters: all that are not zero, and always those for a receiver that
   // was not ready. Empty if there is no adapter or its counters cannot be read. Reads files, so do
   // not call it on the loop.

@@ -7,10 +7,6 @@
 
 namespace slime::rpc {
 
-AttachmentRoom::~AttachmentRoom() {
-  if (blocks_ != nullptr) blocks_->close();
-}
-
 CallHandler AttachmentRoom::keep(Destinations&& into, CallHandler&& handler, std::uint64_t& number) {
   number = ++last_number_;
   into_.emplace(number, std::move(into));
@@ -25,12 +21,6 @@ const Destination* AttachmentRoom::destination(std::uint64_t number, std::size_t
   return named != into_.end() && index < named->second.size() ? &named->second[index] : nullptr;
 }
 
-void AttachmentRoom::begin_table() {
-  if (blocks_ == nullptr)
-    blocks_ = std::make_shared<ReceivedBlocks>(connection_.device(), connection_.endpoint().id());
-  blocks_->begin_table();
-}
-
 Status AttachmentRoom::find(std::uint64_t length, const Destination* to, MutableBytes& room,
                             Attachment& out) {
   if (to != nullptr) {
@@ -39,7 +29,7 @@ Status AttachmentRoom::find(std::uint64_t length, const Destination* to, Mutable
     return {};
   }
   if (length == 0) return {};
-  if (auto block = blocks_->take(length)) {
+  if (auto block = connection_.blocks().take_for_attachment(length)) {
     room = block->bytes().first(length);
     const Registered* const memory = block.get();
     out = Attachment::received(room, std::move(block), memory);
@@ -54,8 +44,7 @@ Status AttachmentRoom::find(std::uint64_t length, const Destination* to, Mutable
 }
 
 void AttachmentRoom::note_received(const Attachments& attachments) {
-  if (blocks_ == nullptr) return;
-  for (const Attachment& each : attachments) blocks_->note_received(each.size());
+  for (const Attachment& each : attachments) connection_.blocks().note_received(each.size());
 }
 
 }  // namespace slime::rpc

@@ -11,7 +11,6 @@
 #include "rpc/attachment.h"
 #include "rpc/channel.h"
 #include "rpc/channel/connection.h"
-#include "rpc/codec/received_blocks.h"
 
 namespace slime::rpc {
 
@@ -22,7 +21,6 @@ class AttachmentRoom {
   explicit AttachmentRoom(Connection& connection) : connection_(connection) {}
   AttachmentRoom(const AttachmentRoom&) = delete;
   AttachmentRoom& operator=(const AttachmentRoom&) = delete;
-  ~AttachmentRoom();
 
   // Keeps the destinations of a call, and sets `number` to the number under which they are kept.
   // Returns a handler that drops the destinations and calls `handler`.
@@ -32,7 +30,7 @@ class AttachmentRoom {
   [[nodiscard]] const Destination* destination(std::uint64_t number, std::size_t index) const;
 
   // Begins a new table of attachments. Called once for each body.
-  void begin_table();
+  void begin_table() { connection_.blocks().begin_table(); }
   // Finds memory for one attachment of the table: `to`, or new memory if `to` is null. The pages of
   // new memory are touched only as bytes arrive.
   Status find(std::uint64_t length, const Destination* to, MutableBytes& room, Attachment& out);
@@ -43,7 +41,6 @@ class AttachmentRoom {
   Connection& connection_;
   std::unordered_map<std::uint64_t, Destinations> into_;  // by number
   std::uint64_t last_number_ = 0;
-  std::shared_ptr<ReceivedBlocks> blocks_;  // null: no attachment has come yet
 };
 
 }  // namespace slime::rpc

@@ -249,6 +249,9 @@ ChannelCounters ChannelImpl::counters() const {
   out.answers_revoked = lending_.counters().revoked;
   out.pulled_bytes = puller_.counters().pulled_bytes;
   out.copied_bytes = lending_.counters().copied_bytes + puller_.counters().copied_bytes;
+  out.registrations = lending_.counters().registrations + puller_.counters().registrations;
+  out.blocks_made = connection_.blocks().made();
+  out.block_bytes = connection_.blocks().held_bytes();
   out.over_budget = lending_.counters().over_budget + puller_.counters().over_budget;
   out.calls_in_flight = calls_.asked();
   out.queued_frames = outbox_.size();

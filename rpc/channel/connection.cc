@@ -11,8 +11,11 @@ Connection::Connection(transport::Loop& loop, transport::Device& device,
     : loop_(loop),
       device_(device),
       endpoint_(std::move(endpoint)),
+      blocks_(std::make_shared<ConnectionBlocks>(loop, device, endpoint_->id())),
       message_bytes_(endpoint_->max_message_bytes()),
       options_(std::move(options)) {}
+
+Connection::~Connection() { blocks_->close(); }
 
 void Connection::greet(const wire::Hello& hello) {
   peer_ = hello;

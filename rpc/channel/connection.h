@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "rpc/channel.h"
+#include "rpc/codec/connection_blocks.h"
 #include "rpc/codec/frame.h"
 #include "transport/endpoint.h"
 #include "transport/loop.h"
@@ -23,10 +24,15 @@ class Connection {
  public:
   Connection(transport::Loop& loop, transport::Device& device, std::unique_ptr<transport::Endpoint> endpoint,
              ChannelOptions options);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection();
 
   [[nodiscard]] transport::Loop& loop() const { return loop_; }
   [[nodiscard]] transport::Device& device() const { return device_; }
   [[nodiscard]] transport::Endpoint& endpoint() const { return *endpoint_; }
+  // Registered memory for what is received and lent.
+  [[nodiscard]] ConnectionBlocks& blocks() const { return *blocks_; }
   [[nodiscard]] const ChannelOptions& options() const { return options_; }
   [[nodiscard]] const std::string& peer_name() const { return options_.peer_name; }
   [[nodiscard]] TimePoint now() const { return loop_.now(); }
@@ -91,6 +97,7 @@ class Connection {
   transport::Loop& loop_;
   transport::Device& device_;
   std::unique_ptr<transport::Endpoint> endpoint_;
+  const std::shared_ptr<ConnectionBlocks> blocks_;
   const std::size_t message_bytes_;
   const ChannelOptions options_;
   wire::Hello peer_;

@@ -1,6 +1,7 @@
 #include "rpc/channel/lending.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -19,7 +20,7 @@ transport::Use use_of(std::size_t bytes) {
 
 }  // namespace
 
-std::uint64_t Lent::own_bytes() const { return bytes.size() + owned_bytes(attachments); }
+std::uint64_t Lent::own_bytes() const { return body_bytes() + owned_bytes(attachments); }
 
 void Lent::close() {
   region.close(Nanos::zero()).ignore();
@@ -49,12 +50,10 @@ Result<Handle> Lending::add(Lent&& lent) {
 // Lends the body to the peer. Uses the loan `lent` if it exists already, else a new loan.
 Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
   if (body.size() > connection_.max_payload_bytes()) return too_large(body.size());
-  auto region = connection_.device().register_memory(body.data(), body.size(), transport::Rights::kRemoteRead,
-                                                     transport::MemoryKind::kHost, use_of(body.size()));
-  if (!region) return std::move(region).error().with_context("lending a payload");
+  Lent placed;
   wire::Offer offer;
   offer.length_bytes = body.size();
-  offer.region = region->describe();
+  SLIME_TRY(place(std::move(body), placed, offer.region));
   if (!connection_.fits(frame.text.size(), offer.encoded_bytes())) {
     return Status(Code::kInvalidArgument,
                   str("the names of the method and the metadata do not fit into a message of ",
@@ -66,13 +65,42 @@ Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
     lent = *handle;
   }
   Lent& record = *lent_.find(lent);
-  record.bytes = std::move(body);
-  record.region = std::move(*region);
+  record.bytes = std::move(placed.bytes);
+  record.block = std::move(placed.block);
+  record.block_bytes = placed.block_bytes;
+  record.region = std::move(placed.region);
   offer.lease = lent;
   frame.header.flags |= wire::kFlagRendezvous;
   frame.body = offer.encode();
   ++counters_.rendezvous;
   return {};
+}
+
+// Puts the body into memory that the peer can read. Copies it to a block if there is one: the peer
+// has mapped the block already, or the device has registered it, which takes longer than a copy.
+Status Lending::place(ByteVector&& body, Lent& to, transport::RegionDescriptor& region) {
+  to.block = connection_.blocks().take_to_lend(body.size());
+  if (to.block != nullptr) {
+    std::memcpy(to.block->bytes().data(), body.data(), body.size());
+    to.block_bytes = body.size();
+    region = to.block->region().describe();
+    give_body(std::move(body));
+    return {};
+  }
+  auto registered = register_bytes(body);
+  if (!registered) return std::move(registered).error().with_context("lending a payload");
+  region = registered->describe();
+  to.bytes = std::move(body);
+  to.region = std::move(*registered);
+  return {};
+}
+
+// The const_cast is safe: the peer gets only the right to read.
+Result<transport::DeviceRegion> Lending::register_bytes(Bytes bytes) {
+  ++counters_.registrations;
+  return connection_.device().register_memory(const_cast<std::byte*>(bytes.data()), bytes.size(),
+                                              transport::Rights::kRemoteRead, transport::MemoryKind::kHost,
+                                              use_of(bytes.size()));
 }
 
 Status Lending::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent) {
@@ -149,10 +177,7 @@ Status Lending::lend_attachment(const Attachment& attachment, Lent& to, wire::At
     entry.region = (*region)->describe();
     entry.offset = static_cast<std::uint64_t>(attachment.bytes().data() - (*region)->data());
   } else {
-    // The const_cast is safe: the peer gets only the right to read.
-    auto region = connection_.device().register_memory(
-        const_cast<std::byte*>(attachment.bytes().data()), attachment.size(), transport::Rights::kRemoteRead,
-        transport::MemoryKind::kHost, use_of(attachment.size()));
+    auto region = register_bytes(attachment.bytes());
     if (!region) return std::move(region).error().with_context("lending an attachment");
     entry.region = region->describe();
     to.regions.push_back(std::move(*region));
@@ -167,7 +192,7 @@ void Lending::release(Handle lent) {
   auto record = lent_.take(lent);
   if (!record) return;
   record->close();
-  const std::size_t length = record->bytes.size();
+  const std::uint64_t length = record->body_bytes();
   give_body(std::move(record->bytes));
   if (record->released) record->released(length);
 }
@@ -233,8 +258,10 @@ void Lending::revoke_late() {
   });
   revocation_.arm(next);
   for (const Handle handle : late) {
-    if (lent_.find(handle) == nullptr) continue;
+    const Lent* const lent = lent_.find(handle);
+    if (lent == nullptr) continue;
     ++counters_.revoked;
+    if (lent->block != nullptr) lent->block->retire();
     release(handle);
   }
 }

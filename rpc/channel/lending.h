@@ -24,23 +24,29 @@ namespace slime::rpc {
 // attachments, or both.
 struct Lent {
   ByteVector bytes;
+  // instead of `bytes`: the block that the body was copied to, and its length there
+  ConnectionBlocks::Taken block{};
+  std::uint64_t block_bytes = 0;
   Attachments attachments;
   // Registration of `bytes`. Declared after `bytes`, so destroyed before them.
   transport::DeviceRegion region;                // of `bytes`
   std::vector<transport::DeviceRegion> regions;  // of attachments that were not registered
-  // called when the loan ends, with the size of `bytes`; may be empty
+  // called when the loan ends, with the size of the body; may be empty
   UniqueFunction<void(std::uint64_t bytes)> released{};
   TimePoint revoke_at = kNever;  // answers only
   Account::Held held{};          // answers only
   // Returns the bytes that are freed with this object. Bytes in a user's region do not count.
   [[nodiscard]] std::uint64_t own_bytes() const;
+  [[nodiscard]] std::uint64_t body_bytes() const { return bytes.size() + block_bytes; }
   // Closes the regions without waiting: the peer has released them, never heard of them, or must no
-  // longer read them.
+  // longer read them. A block stays registered; it goes back to its connection with this object.
   void close();
 };
 
-// Puts bodies into frames: inline if they fit, else as an offer of memory. Offered memory is lent
-// until the peer releases it or the endpoint is closed. The account bounds the memory of answers;
+// Puts bodies into frames: inline if they fit, else as an offer of memory: of a block of the
+// connection that the body is copied to, where the device favours that and the body is not too
+// large, else of the body's own memory. Offered memory is lent until the peer releases it or the
+// endpoint is closed. The account bounds the memory of answers;
 // an answer's memory is also revoked `answer_grace` after the call's deadline. Thread: the loop.
 class Lending {
  public:
@@ -49,6 +55,7 @@ class Lending {
     std::uint64_t copied_bytes = 0;  // of inline attachments
     std::uint64_t over_budget = 0;
     std::uint64_t revoked = 0;
+    std::uint64_t registrations = 0;
   };
   Lending(Connection& connection, TurnHost& turns, std::shared_ptr<Account> account);
   Lending(const Lending&) = delete;
@@ -88,6 +95,8 @@ class Lending {
 
  private:
   Status lend(OutFrame& frame, ByteVector&& body, Handle& lent);
+  Status place(ByteVector&& body, Lent& to, transport::RegionDescriptor& region);
+  Result<transport::DeviceRegion> register_bytes(Bytes bytes);
   Status check_attached(const AttachedBody& body) const;
   Status lend_attachment(const Attachment& attachment, Lent& to, wire::AttachmentEntry& entry);
   Result<Handle> add(Lent&& lent);

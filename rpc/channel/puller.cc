@@ -33,19 +33,6 @@ Result<Announced> announced_by(const wire::Frame& frame) {
   return out;
 }
 
-// Attaches the place to the memory of the payload, which is destroyed when the request is answered,
-// or earlier.
-std::unique_ptr<Attached> with_place(std::unique_ptr<Attached> attached, Buffer&& body,
-                                     std::shared_ptr<Server::Place> place) {
-  if (attached == nullptr) {
-    attached = std::make_unique<Attached>();
-    attached->body = {body.data(), body.size()};
-    attached->memory = std::move(body);
-  }
-  attached->place = std::move(place);
-  return attached;
-}
-
 }  // namespace
 
 Puller::Puller(Connection& connection, Outbox& outbox, AttachmentRoom& room, TurnHost& turns, Server* server,
@@ -145,6 +132,7 @@ Status Puller::begin_body(Pull& pull, Bytes bytes, Status& refusal) {
   refusal = admit_bytes(pull, length);
   if (!refusal.ok()) return {};
   pull.parts.push_back({.remote = *remote, .length_bytes = length});
+  pull.body_bytes = length;
   return {};
 }
 
@@ -245,8 +233,9 @@ Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table)
 // memory, otherwise a copy of the frame's bytes.
 Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attached& result) {
   result.body = table.body;
-  if (pull.body.data() != nullptr) {
+  if (pull.body_bytes != 0) {
     result.memory = std::move(pull.body);
+    result.keeper = std::move(pull.block);
     return {};
   }
   result.memory = Buffer(std::max<std::size_t>(table.body.size(), 1));
@@ -256,11 +245,17 @@ Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attache
   return {};
 }
 
-// Allocates the memory for a body. Called just before the body is read, so that until then other
-// bodies can use memory that is kept for reuse.
+// Finds memory for a body: a block of the connection, else memory of the process. Called just
+// before the body is read, so that until then other bodies can use memory that is kept for reuse.
 Status Puller::make_body(Pull& pull) {
   Part& part = pull.parts[pull.part];
   if (part.local != nullptr) return {};
+  connection_.blocks().begin_table();
+  pull.block = connection_.blocks().take_for_received(part.length_bytes);
+  if (pull.block != nullptr) {
+    part.local = &pull.block->region();
+    return {};
+  }
   pull.body = Buffer(part.length_bytes);
   if (pull.body.data() == nullptr) {
     return Status(Code::kResourceExhausted, str("no memory for a payload of ", part.length_bytes, " bytes"));
@@ -269,6 +264,7 @@ Status Puller::make_body(Pull& pull) {
 }
 
 Status Puller::register_part(Pull& pull, Part& part, MutableBytes to) {
+  ++counters_.registrations;
   auto local = connection_.device().register_memory(to.data(), to.size(), transport::Rights::kLocal);
   if (!local) return std::move(local).error();
   pull.regions.push_back(std::move(*local));
@@ -305,6 +301,11 @@ void Puller::Pull::prepare() {
     ++next_part;
     next_done = 0;
   }
+}
+
+Bytes Puller::Pull::read_body() const {
+  if (block != nullptr) return block->bytes().first(body_bytes);
+  return {body.data(), body.size()};
 }
 
 void Puller::post() {
@@ -355,7 +356,7 @@ void Puller::on_pulled(Pull& pull, Status status) {
     pull.part = pull.next_part;
     pull.done = pull.next_done;
     if (pull.complete_parts() && pull.aborted.ok() && pull.attached && pull.result == nullptr) {
-      Status corrupt = begin_table(pull, {pull.body.data(), pull.body.size()}, status);
+      Status corrupt = begin_table(pull, pull.read_body(), status);
       if (!corrupt.ok()) return connection_.break_by(std::move(corrupt));
     }
     if (status.ok() && pull.aborted.ok() && !pull.complete_parts()) {
@@ -376,9 +377,16 @@ void Puller::release(Handle lease) {
 void Puller::end(Place pull, Status status) {
   release(pull->lease);
   Handler handler = std::move(pull->handler);
-  Buffer body = std::move(pull->body);
   std::unique_ptr<Attached> attached = std::move(pull->result);
   std::shared_ptr<Server::Place> place = std::move(pull->place);
+  if (status.ok() && attached == nullptr && (place != nullptr || pull->block != nullptr)) {
+    attached = std::make_unique<Attached>();
+    attached->body = pull->read_body();
+    attached->memory = std::move(pull->body);
+    attached->keeper = std::move(pull->block);
+  }
+  Buffer body = std::move(pull->body);
+  const std::uint64_t body_bytes = pull->body_bytes;
   erase(pull);
   if (!status.ok()) {
     place.reset();
@@ -386,11 +394,13 @@ void Puller::end(Place pull, Status status) {
     handler(std::move(status));
     return;
   }
-  if (attached == nullptr && place == nullptr) {
+  connection_.blocks().note_received(body_bytes);
+  if (attached == nullptr) {
     handler(Payload(std::move(body)));
     return;
   }
-  if (place != nullptr) attached = with_place(std::move(attached), std::move(body), std::move(place));
+  // The place ends with the memory of the payload: when the request is answered, or earlier.
+  attached->place = std::move(place);
   room_.note_received(attached->attachments);
   handler(Payload(std::move(attached)));
 }

@@ -37,6 +37,7 @@ class Puller {
     std::uint64_t pulled_bytes = 0;
     std::uint64_t copied_bytes = 0;  // of inline attachments
     std::uint64_t over_budget = 0;
+    std::uint64_t registrations = 0;
   };
   // `server` may be null.
   Puller(Connection& connection, Outbox& outbox, AttachmentRoom& room, TurnHost& turns, Server* server,
@@ -86,11 +87,15 @@ class Puller {
     // Fills `copies` with the next piece.
     void prepare();
     [[nodiscard]] bool complete_parts() const { return part == parts.size(); }
+    // Returns the lent body, which was read completely; empty if the frame itself had the table.
+    [[nodiscard]] Bytes read_body() const;
     Puller& puller;
     std::list<Pull>::iterator self;
     Handle lease;                                // generation 0: nothing is lent
     std::uint64_t announced = 0;                 // bytes of all parts
-    Buffer body;                                 // a lent body
+    std::uint64_t body_bytes = 0;                // of a lent body
+    Buffer body;                                 // a lent body; or
+    ConnectionBlocks::Taken block;               // the block that it is read into
     bool attached = false;                       // the body begins with a table
     std::unique_ptr<Attached> result;            // null: the table was not read yet
     std::list<transport::DeviceRegion> regions;  // destroyed before the memory

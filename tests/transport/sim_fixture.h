@@ -12,7 +12,8 @@ namespace slime::transport::testing {
 // The simulator as a fixture: one loop, a manual clock, one seed.
 class SimFixture final : public Fixture {
  public:
-  explicit SimFixture(std::uint64_t seed) : fabric_({.seed = seed}) {}
+  explicit SimFixture(std::uint64_t seed) : SimFixture(sim::SimOptions{.seed = seed}) {}
+  explicit SimFixture(sim::SimOptions options) : fabric_(options) {}
   void open(PortOptions options) override {
     for (auto& host : hosts_) {
       auto made = fabric_.make_host(options);

@@ -56,7 +56,7 @@ class ShmProvider final : public Provider {
     if (!hint) return hint.error();
     return std::unique_ptr<Device>(std::make_unique<soft::SoftDevice>(
         [options = options_](Loop& loop, const PortOptions&) { return make_wires(loop, options); },
-        hint->encode()));
+        hint->encode(), true));
   }
 
  private:

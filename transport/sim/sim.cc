@@ -22,14 +22,15 @@ SimFabric::~SimFabric() = default;
 
 Result<std::unique_ptr<SimHost>> SimFabric::make_host(PortOptions options) {
   auto host = std::make_unique<SimHost>();
-  host->device_ =
-      std::make_unique<soft::SoftDevice>([slot = host->next_wire_](Loop& loop, const PortOptions&) {
+  host->device_ = std::make_unique<soft::SoftDevice>(
+      [slot = host->next_wire_](Loop& loop, const PortOptions&) {
         return soft::plain_wires(
             loop, [slot](Loop&, UniqueFd, const Introduction&) -> Result<std::unique_ptr<Wire>> {
               SLIME_CHECK(*slot != nullptr);
               return std::unique_ptr<Wire>(std::move(*slot));
             });
-      });
+      },
+      ByteVector(), options_.prefers_own_memory);
   auto port = host->device_->open_port(*loop_, options);
   if (!port) return std::move(port).error();
   host->port_ = std::move(*port);

@@ -26,6 +26,8 @@ struct SimOptions {
   // If true, a read or write may move only a random part, from the beginning, of the bytes that it
   // could move.
   bool torn = true;
+  // Device::prefers_own_memory() of its hosts
+  bool prefers_own_memory = true;
 };
 
 class SimWire;

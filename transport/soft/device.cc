@@ -1,7 +1,10 @@
 #include "transport/soft/device.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
+#include "base/fork.h"
 #include "base/random.h"
 #include "base/str.h"
 #include "transport/soft/port.h"
@@ -25,6 +28,30 @@ class PlainPending final : public PendingWire {
   Loop& loop_;
   const std::shared_ptr<MakeWire> make_;
 };
+
+// Random numbers for keys of regions. Asks the kernel for many at a time: one system call for each
+// takes longer than the rest of a registration. A number is used once, in one process.
+class KeyStock {
+ public:
+  std::uint64_t take() {
+    const MutexLock lock(mutex_);
+    if (left_ == 0) {
+      random_bytes(std::as_writable_bytes(std::span(numbers_)));
+      left_ = numbers_.size();
+    }
+    return std::exchange(numbers_[--left_], 0);
+  }
+
+ private:
+  Mutex mutex_;
+  std::array<std::uint64_t, 64> numbers_ SLIME_GUARDED_BY(mutex_){};
+  std::size_t left_ SLIME_GUARDED_BY(mutex_) = 0;
+};
+
+std::uint64_t fresh_random() {
+  static constinit PerProcess<KeyStock> stock;
+  return stock.get().take();
+}
 
 }  // namespace
 
@@ -139,10 +166,8 @@ Result<DeviceRegion> SoftDevice::allocate(std::size_t bytes, Rights rights, Memo
 
 Result<DeviceRegion> SoftDevice::add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned,
                                      Use use) {
-  std::uint64_t key = 0;
-  random_bytes(std::as_writable_bytes(std::span(&key, 1)));
   const KeyClass kind = owned ? KeyClass::kMapped : use == Use::kOnce ? KeyClass::kOnce : KeyClass::kRead;
-  key = make_key(key, kind);
+  const std::uint64_t key = make_key(fresh_random(), kind);
   auto record = std::make_shared<RegionRecord>(data, bytes, rights, key, owned.fd());
   Result<Handle> id = state_->regions.add(record);
   if (!id) return std::move(id).error();

@@ -79,10 +79,11 @@ class SoftRegion final : public DeviceRegion::Impl {
 // The Device of all providers that run the software engine over a wire of their own.
 class SoftDevice final : public Device {
  public:
-  // `hint`: what hint() answers.
-  explicit SoftDevice(WireFactoryMaker make_factory, ByteVector hint = {})
+  // `hint`: what hint() answers. `prefers_own`: what prefers_own_memory() answers.
+  explicit SoftDevice(WireFactoryMaker make_factory, ByteVector hint = {}, bool prefers_own = false)
       : state_(std::make_shared<DeviceState>()),
         hint_(std::move(hint)),
+        prefers_own_(prefers_own),
         make_factory_(std::move(make_factory)) {}
 
   Result<DeviceRegion> register_memory(void* data, std::size_t bytes, Rights rights, MemoryKind kind,
@@ -90,12 +91,14 @@ class SoftDevice final : public Device {
   Result<DeviceRegion> allocate(std::size_t bytes, Rights rights, MemoryKind kind, Pages pages) override;
   Result<std::unique_ptr<Port>> open_port(Loop& loop, PortOptions options) override;
   [[nodiscard]] ByteVector hint() const override { return hint_; }
+  [[nodiscard]] bool prefers_own_memory() const override { return prefers_own_; }
 
  private:
   Result<DeviceRegion> add(std::byte* data, std::size_t bytes, Rights rights, OwnedMemory owned, Use use);
 
   const std::shared_ptr<DeviceState> state_;
   const ByteVector hint_;
+  const bool prefers_own_;
   Mutex mutex_;
   WireFactoryMaker make_factory_ SLIME_GUARDED_BY(mutex_);
 };
