@@ -17,6 +17,10 @@
 namespace slime::python {
 namespace {
 
+// A reply of at most this many bytes is sent without releasing the GIL, as a call's arguments are:
+// to release and take the GIL again would let another thread take it in between.
+constexpr std::size_t kShortReply = 4096;
+
 // A request that a worker has taken. Thread: holds the GIL.
 class PyRequest {
  public:
@@ -54,12 +58,13 @@ class PyRequest {
     if (!encode_value(value, all)) return false;
     answer();
     rpc::Request& request = taken_->request;
-    const nb::gil_scoped_release unlocked;
-    if (all.attachments.empty()) {
+    if (all.attachments.empty() && all.body.size() <= kShortReply) {
       request.reply(std::move(all.body));
-    } else {
-      request.reply(std::move(all));
+      taken_->leave();
+      return true;
     }
+    const nb::gil_scoped_release unlocked;
+    request.reply(std::move(all));
     taken_->leave();
     return true;
   }
@@ -121,6 +126,9 @@ void refuse_dead(rpc::Request& request) {
 // Least time between two searches of a full queue for requests that are cancelled or past their
 // deadline.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(1);
+// How long a thread that waits for requests may drive the loop before it sleeps. The loop's driver
+// gives up earlier if nothing comes.
+constexpr Nanos kHotWait = std::chrono::milliseconds(1);
 
 PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
                                {0, nullptr}};
@@ -184,9 +192,10 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
     waiting_[static_cast<std::size_t>(load->priority)].push_back(
         {std::move(request), load, steady_clock().now()});
     ++load->waiting;
-    ++count_;
+    count(1);
+    const bool wake = call_one();
     lock.unlock();
-    changed_.notify_one();
+    if (wake) changed_.notify_one();
   } else {
     lock.unlock();
     request.refuse(std::move(refused));
@@ -205,7 +214,7 @@ RequestQueue::List RequestQueue::take_dead() {
       const auto one = at++;
       if (!one->request.cancelled()) continue;
       --one->load->waiting;
-      --count_;
+      count(-1);
       dead.splice(dead.end(), list, one);
     }
   }
@@ -221,22 +230,37 @@ std::optional<std::pair<RequestQueue::List*, RequestQueue::List::iterator>> Requ
   return std::nullopt;
 }
 
-std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
+void RequestQueue::count(std::ptrdiff_t change) {
+  count_ += static_cast<std::size_t>(change);
+  pending_.store(closed_ ? 1 : count_, std::memory_order_release);
+}
+
+// A thread that is on its way takes a request, and wakes the next thread if more are left. So only
+// threads that get the GIL wake others, and short handlers answer a burst in one thread.
+bool RequestQueue::call_one() {
+  if (coming_ > 0 || asleep_ == 0) return false;
+  ++coming_;
+  ++calls_;
+  --asleep_;
+  return true;
+}
+
+std::shared_ptr<RequestQueue::Taken> RequestQueue::try_take(bool woken) {
   while (true) {
     List one;
+    bool wake = false;
     {
       const MutexLock lock(mutex_);
-      auto found = next();
-      while (!closed_ && !found) {
-        changed_.wait(mutex_);
-        found = next();
-      }
+      if (std::exchange(woken, false)) --coming_;
+      const auto found = next();
       if (!found) return nullptr;
       one.splice(one.begin(), *found->first, found->second);
       ++one.front().load->running;
       --one.front().load->waiting;
-      --count_;
+      count(-1);
+      wake = count_ > 0 && next() && call_one();
     }
+    if (wake) changed_.notify_one();
     Waiting& taken = one.front();
     auto out = std::make_shared<Taken>(std::move(taken.request), shared_from_this(), std::move(taken.load),
                                        steady_clock().now() - taken.since);
@@ -247,43 +271,86 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
   }
 }
 
+bool RequestQueue::wait(bool hot) {
+  MutexLock lock(mutex_);
+  if (closed_ || next()) return false;
+  if (hot && driver_ && !driving_) {
+    const std::shared_ptr<Driver> driver = driver_;
+    driving_ = true;
+    ++coming_;
+    lock.unlock();
+    driver->wait([this] { return pending(); }, deadline_after(steady_clock().now(), kHotWait), [] {});
+    lock.lock();
+    driving_ = false;
+    if (closed_ || next()) return true;
+    --coming_;
+  }
+  ++asleep_;
+  changed_.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return closed_ || calls_ > 0; });
+  if (closed_) return false;
+  --calls_;
+  return true;
+}
+
+void RequestQueue::drive_with(std::shared_ptr<Driver> driver) {
+  const MutexLock lock(mutex_);
+  driver_ = std::move(driver);
+}
+
+bool RequestQueue::closed() const {
+  const MutexLock lock(mutex_);
+  return closed_;
+}
+
 void RequestQueue::leave(MethodLoad& load) {
+  bool wake = false;
   {
     const MutexLock lock(mutex_);
     --load.running;
+    wake = load.max_running > 0 && next() && call_one();
   }
-  if (load.max_running > 0) changed_.notify_one();
+  if (wake) changed_.notify_one();
 }
 
 void RequestQueue::close() {
   List left;
+  std::shared_ptr<Driver> driver;  // destroyed without the lock: it may own the loop
   {
     const MutexLock lock(mutex_);
     closed_ = true;
     for (List& list : waiting_) left.splice(left.end(), list);
-    count_ = 0;
+    count(-static_cast<std::ptrdiff_t>(count_));
+    driver.swap(driver_);
   }
   changed_.notify_all();
   for (Waiting& each : left) each.request.refuse(Status(Code::kUnavailable, "the service has ended"));
 }
 
+nb::object make_request(std::shared_ptr<RequestQueue::Taken> taken, const RequestQueue& queue) {
+  return nb::cast(PyRequest(std::move(taken), queue.feed()));
+}
+
 PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit)
-    : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
-  for (const auto& [method, parameters, result, doc, max_running, priority, reads, writes] : methods) {
+    : queue_(std::make_shared<RequestQueue>(queue_limit)),
+      inline_queue_(std::make_shared<RequestQueue>(queue_limit)),
+      service_(std::move(name)) {
+  for (const PyMethod& each : methods) {
+    const auto& [method, parameters, result, doc, max_running, priority, reads, writes, is_inline] = each;
     rpc::MethodInfo info{.result = result, .doc = doc, .reads = reads, .writes = writes};
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
     // kInline: the handler runs on the loop's thread, since it only queues the request. Python
     // threads take requests from the queue and run them.
+    const std::shared_ptr<RequestQueue>& to = is_inline ? inline_queue_.shared() : queue_.shared();
     check(service_.add_raw(
-        method,
-        [queue = queue_.shared(), load](rpc::Request request) { queue->push(std::move(request), load); },
+        method, [queue = to, load](rpc::Request request) { queue->push(std::move(request), load); },
         rpc::Run::kInline, std::move(info)));
   }
 }
 
-void PyService::serve(PeerAgent& agent) {
+void PyService::serve(PeerAgent& agent, std::shared_ptr<Driver> driver) {
+  queue().drive_with(std::move(driver));
   const Status status = [&] {
     const nb::gil_scoped_release unlocked;  // registers with nanoctrl
     return agent.serve(service_);
@@ -359,17 +426,19 @@ void bind_rpc(nb::module_& m) {
            nb::arg("methods"), nb::arg("queue_limit"))
       .def(
           "take",
-          [](const PyService& self) -> nb::object {
+          [](const PyService& self, bool hot) -> nb::object {
             RequestQueue& queue = self.queue();
-            std::shared_ptr<RequestQueue::Taken> taken;
-            {
+            bool woken = false;
+            while (true) {
+              // holds the GIL: see RequestQueue
+              if (auto taken = queue.try_take(woken)) return make_request(std::move(taken), queue);
+              if (queue.closed()) return nb::none();
               const nb::gil_scoped_release unlocked;
-              taken = queue.take();
+              woken = queue.wait(std::exchange(hot, false));
             }
-            if (!taken) return nb::none();
-            return nb::cast(PyRequest(std::move(taken), queue.feed()));
           },
-          nb::sig("def take(self) -> Request | None"), "Waits for a request. Returns None once closed.")
+          nb::arg("hot") = false, nb::sig("def take(self, hot: bool = False) -> Request | None"),
+          "Waits for a request. Returns None once closed. `hot`: this thread has just answered a request.")
       .def(
           "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
           "Returns a descriptor that is readable while take_cancelled() has numbers to return.")
@@ -379,8 +448,10 @@ void bind_rpc(nb::module_& m) {
       .def("close", [](const PyService& self) {
         if (self.forked()) return;
         RequestQueue& queue = self.queue();
+        RequestQueue& inline_queue = *self.inline_queue();
         const nb::gil_scoped_release unlocked;
         queue.close();
+        inline_queue.close();
       });
 }
 

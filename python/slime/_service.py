@@ -39,6 +39,7 @@ def method(
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
+    inline: bool = False,
 ) -> Callable[[_Marked], _Marked]: ...
 
 
@@ -49,6 +50,7 @@ def method(
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
+    inline: bool = False,
 ) -> Any:
     """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`.
     Returns the function itself, so type checkers and editors see its own signature.
@@ -63,7 +65,11 @@ def method(
         a call of a higher priority waits.
     raw: the method takes and returns bytes, which Slime does not decode. Its one argument is a
         memoryview, the body of the caller's call_bytes(). It returns any object with the buffer
-        protocol, or None for an empty answer."""
+        protocol, or None for an empty answer.
+    inline: on an agent with Progress.CALLER, the method runs in the thread that is inside
+        agent.serve_forever() or agent.poll(), with no hand-over to another thread. Inline methods
+        of an agent run one at a time, so they have to be short. Other agents run the method on
+        their workers. An inline method is plain: neither async nor streaming."""
 
     def mark(target: Any) -> Any:
         if max_running < 0:
@@ -77,6 +83,7 @@ def method(
         marked.__slime_method__ = served_name
         marked.__slime_limits__ = (max_running, priority)
         marked.__slime_raw__ = raw
+        marked.__slime_inline__ = inline
         return target
 
     return mark if function is None else mark(function)
@@ -85,12 +92,26 @@ def method(
 class Call:
     """The call that a handler answers: caller, service, method, deadline. See current_call()."""
 
+    __slots__ = ("_request", "_metadata", "__weakref__")
+
     def __init__(self, request: _slime.Request) -> None:
         self._request = request
-        self.peer = request.peer
-        self.service = request.service
-        self.method = request.method
         self._metadata: Optional[Dict[str, str]] = None
+
+    @property
+    def peer(self) -> str:
+        """Returns the caller's name."""
+        return self._request.peer
+
+    @property
+    def service(self) -> str:
+        """Returns the name of the service that is called."""
+        return self._request.service
+
+    @property
+    def method(self) -> str:
+        """Returns the name of the method that is called."""
+        return self._request.method
 
     @property
     def metadata(self) -> Dict[str, str]:
@@ -132,6 +153,7 @@ class _Method:
         self.is_async = self.streaming.is_async
         self.signature = self.streaming.signature
         self.raw = getattr(function, "__slime_raw__", False)
+        self.inline = getattr(function, "__slime_inline__", False)
         self.least = 0
         self.most: Optional[int] = 0
         for parameter in self.signature.parameters.values():
@@ -146,15 +168,19 @@ class _Method:
                 )
         if self.raw and (self.streaming or self.least > 1 or self.most == 0):
             raise InvalidArgument(f"{label} is raw: it takes the one memoryview, and does not stream")
+        if self.inline and (self.streaming or self.is_async):
+            kind = "streams" if self.streaming else "is async"
+            raise InvalidArgument(f"{label} is inline, but {kind}: only plain methods can be inline")
 
-    def described(self) -> tuple:
-        """Returns the method's description for reflection, and its limits."""
+    def described(self, inline: bool) -> tuple:
+        """Returns the method's description for reflection, its limits, and whether its requests wait
+        for the thread that polls the agent. `inline`: the agent has no thread."""
         streaming = self.streaming
         parameters, result, doc = _describe.describe(self.function, self.signature)
         if self.raw:
             parameters, result = [(next(iter(self.signature.parameters)), "raw", False, False)], "raw"
         result = result if streaming.result is None else streaming.result
-        return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
+        return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes, inline and self.inline)
 
     def runner(self, request: Any) -> Optional[Callable]:
         """Returns the function to call with the arguments. Returns None if the request has already
@@ -314,12 +340,13 @@ class Server:
         queue_limit: int,
         tracebacks: bool,
         runner: Callable[[], AsyncRunner],
+        inline: bool,
     ) -> None:
         if workers < 1 or queue_limit < 1:
             raise InvalidArgument("workers and queue_limit are at least 1")
         self.name = name
         self._methods = methods_of(target, name)
-        described = [(method, *m.described()) for method, m in self._methods.items()]
+        described = [(method, *m.described(inline)) for method, m in self._methods.items()]
         self.service = _slime.Service(name, described, queue_limit)
         self.interceptors: List[Interceptor] = []
         self._tracebacks = tracebacks
@@ -327,6 +354,10 @@ class Server:
         self._tasks: dict[int, asyncio.Task] = {}  # by the asyncio loop
         self._watching = False  # the asyncio loop watches for cancelled requests
         self._async_slots = threading.BoundedSemaphore(queue_limit)
+        # Whether requests reach run_inline().
+        self.inline = inline and any(m.inline for m in self._methods.values())
+        if inline and all(m.inline for m in self._methods.values()):
+            workers = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"slime-{name}-{i}", daemon=True) for i in range(workers)
         ]
@@ -344,20 +375,35 @@ class Server:
                 join_until(thread, deadline)
 
     def _work(self) -> None:
+        hot = False
         while True:
-            request = self.service.take()
+            request = self.service.take(hot)
             if request is None:
                 return
+            hot = True
             try:
-                if self.interceptors:
-                    # Runs the call in a copied context, because interceptors may set context
-                    # variables (a trace) for only this call.
-                    contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
-                else:
-                    self._handle(request)
+                self._serve(request)
             except BaseException as error:  # a bug in Slime: logs it, and the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # releases its memory before the next wait
+
+    def run_inline(self, request: _slime.Request) -> None:
+        """Runs an inline method in the calling thread, and answers its caller. Raises only
+        KeyboardInterrupt, after the caller has been answered: it ends serve_forever()."""
+        try:
+            self._serve(request)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a bug in Slime, as in _work()
+            log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
+
+    def _serve(self, request: _slime.Request) -> None:
+        if self.interceptors:
+            # Runs the call in a copied context, because interceptors may set context variables (a
+            # trace) for only this call.
+            contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
+        else:
+            self._handle(request)
 
     def _handle(self, request: Any) -> None:
         handler = self._methods[request.method]
@@ -382,6 +428,8 @@ class Server:
         # SystemExit of a handler is answered, too: it must not end this worker
         except BaseException as error:
             self._fail(request, error)
+            if self.inline and handler.inline and isinstance(error, KeyboardInterrupt):
+                raise  # Ctrl-C, in the program's own thread
         finally:
             _current_call.reset(token)
 
@@ -445,6 +493,10 @@ class Server:
             body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
+            if inspect.isawaitable(value):
+                why = "is an awaitable: make the method async"
+                if inspect.iscoroutine(value):
+                    value.close()
             text = f"the result of {self.name}.{request.method} {why}"
             _log.error("%s, called by %s", text, request.peer)
             request.fail(Code.INTERNAL, text, True)

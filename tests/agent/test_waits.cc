@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
@@ -88,6 +88,34 @@ TEST_CASE("calls that end by their deadline end the wait") {
                                                 world.peer().recv(2, milliseconds(10))};
     CHECK(wait_all(receives, kSoon));
     CHECK(code_of(Future<Payload>(receives[0]).wait(Nanos::zero())) == Code::kDeadlineExceeded);
+  }
+}
+
+TEST_CASE("wake ends a poll that waits in another thread, and the next one") {
+  const auto agent = start("polled", Progress::kCaller);
+  while (agent->poll(Nanos::zero())) {
+  }
+  agent->wake();
+  CHECK(agent->poll(kSoon));
+  std::thread other([&] { agent->wake(); });
+  CHECK(agent->poll(kSoon));
+  other.join();
+}
+
+TEST_CASE("a thread that waits with the agent's driver makes progress for it") {
+  for (const Progress progress : kModes) {
+    const auto server = start("server", progress);
+    std::atomic<int> calls{0};
+    rpc::Service service("count");
+    REQUIRE(service.add("one", [&calls] { ++calls; }, {.run = rpc::Run::kInline}).ok());
+    REQUIRE(server->serve(service).ok());
+    const auto client = start("client");
+    const auto future = client->peer(server->address()).call<void>("count", "one");
+    server->driver()->wait([&calls] { return calls > 0; }, steady_clock().now() + kSoon,
+                           [&] { eventually([&calls] { return calls > 0; }); });
+    CHECK(calls == 1);
+    if (progress != Progress::kCaller) CHECK(future.wait_done(kSoon));
+    client->close(Nanos::zero()).ignore();
   }
 }
 
