@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import sys
 import threading
 import time
 import traceback
@@ -131,16 +132,21 @@ class Call:
         return self._request.cancelled()
 
 
-_current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call")
+# The Call, or its request as long as nothing has asked for the Call: most handlers do not.
+_current_call: contextvars.ContextVar[Any] = contextvars.ContextVar("slime_call")
 
 
 def current_call() -> Call:
     """Returns the call that the running handler answers. Raises InvalidArgument outside of a
     handler."""
     try:
-        return _current_call.get()
+        call = _current_call.get()
     except LookupError:
         raise InvalidArgument("current_call() works inside a handler only") from None
+    if not isinstance(call, Call):
+        call = Call(call)
+        _current_call.set(call)
+    return call
 
 
 class _Method:
@@ -150,6 +156,7 @@ class _Method:
         self.function = function
         self.limits = getattr(function, "__slime_limits__", (0, _slime.Priority.NORMAL))
         self.streaming = Streaming(function, inspect.signature(function), label)
+        self.streams = bool(self.streaming)
         self.is_async = self.streaming.is_async
         self.signature = self.streaming.signature
         self.raw = getattr(function, "__slime_raw__", False)
@@ -166,6 +173,7 @@ class _Method:
                 raise InvalidArgument(
                     f"{label} needs `{parameter.name}` by keyword, but arguments travel by position"
                 )
+        self.most_or_any = sys.maxsize if self.most is None else self.most
         if self.raw and (self.streaming or self.least > 1 or self.most == 0):
             raise InvalidArgument(f"{label} is raw: it takes the one memoryview, and does not stream")
         if self.inline and (self.streaming or self.is_async):
@@ -182,19 +190,14 @@ class _Method:
         result = result if streaming.result is None else streaming.result
         return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes, inline and self.inline)
 
-    def runner(self, request: Any) -> Optional[Callable]:
-        """Returns the function to call with the arguments. Returns None if the request has already
-        been answered with an error."""
-        return self.streaming.opened(request, self.function) if self.streaming else self.function
-
     def arguments(self, request: Any) -> list:
+        """Returns the arguments of a request whose arguments() returned None, or that has other
+        bytes than arguments."""
+        payload = request.take_payload()
         if self.raw:
-            return [memoryview(request.take_payload())]
-        arguments = request.arguments()
-        if arguments is None:
-            payload = request.take_payload()
-            arguments = _attachments.unpack(payload)
-            payload.drop_attachments()
+            return [memoryview(payload)]
+        arguments = _attachments.unpack(payload)
+        payload.drop_attachments()
         self.check(arguments)
         return arguments
 
@@ -382,7 +385,10 @@ class Server:
                 return
             hot = True
             try:
-                self._serve(request)
+                if self.interceptors:
+                    self._serve(request)
+                else:
+                    self._handle(request)
             except BaseException as error:  # a bug in Slime: logs it, and the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
             del request  # releases its memory before the next wait
@@ -391,40 +397,51 @@ class Server:
         """Runs an inline method in the calling thread, and answers its caller. Raises only
         KeyboardInterrupt, after the caller has been answered: it ends serve_forever()."""
         try:
-            self._serve(request)
+            if self.interceptors:
+                self._serve(request)
+            else:
+                self._handle(request)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a bug in Slime, as in _work()
             log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
 
     def _serve(self, request: _slime.Request) -> None:
-        if self.interceptors:
-            # Runs the call in a copied context, because interceptors may set context variables (a
-            # trace) for only this call.
-            contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
-        else:
-            self._handle(request)
+        # Runs the call in a copied context, because interceptors may set context variables (a trace)
+        # for only this call.
+        contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
 
+    # Answers most calls without another function of Python than the handler itself.
     def _handle(self, request: Any) -> None:
         handler = self._methods[request.method]
-        call = Call(request)
-        if isinstance(request, _Watched) and not request.let_in(call):
-            return
+        call = request
+        if self.interceptors and isinstance(request, _Watched):
+            call = Call(request)
+            if not request.let_in(call):
+                return
         try:
-            arguments = handler.arguments(request)
+            arguments = None if handler.raw else request.arguments()
+            if arguments is None:
+                arguments = handler.arguments(request)
+            elif not handler.least <= len(arguments) <= handler.most_or_any:
+                handler.check(arguments)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
             request.fail(Code.INVALID_ARGUMENT, text, False)
             return
         token = _current_call.set(call)
         try:
-            run = handler.runner(request)
-            if run is None:
-                return
+            run = handler.function
+            if handler.streams:
+                run = handler.streaming.opened(request, run)
+                if run is None:  # answered with an error
+                    return
             if handler.is_async:
                 self._start_async(request, run, arguments)
             else:
-                self._answer(request, run(*arguments))
+                value = run(*arguments)
+                if handler.raw or not request.reply_value(value):
+                    self._answer(request, value)
         # SystemExit of a handler is answered, too: it must not end this worker
         except BaseException as error:
             self._fail(request, error)
@@ -468,7 +485,8 @@ class Server:
         try:
             left = request.seconds_left()
             value = await asyncio.wait_for(run(*arguments), left)
-            self._answer(request, value)
+            if self._methods[request.method].raw or not request.reply_value(value):
+                self._answer(request, value)
         except asyncio.CancelledError as error:
             if request.cancelled():
                 request.fail(Code.CANCELLED, "its caller does not wait any more", True)
@@ -486,9 +504,8 @@ class Server:
             del self._tasks[number]
 
     def _answer(self, request: Any, value: Any) -> None:
+        """Answers with a value of a raw method, or that reply_value() cannot encode."""
         handler = self._methods[request.method]
-        if not handler.raw and request.reply_value(value):
-            return
         try:
             body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
