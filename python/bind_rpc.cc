@@ -276,10 +276,11 @@ bool RequestQueue::wait(bool hot) {
   if (closed_ || next()) return false;
   if (hot && driver_ && !driving_) {
     const std::shared_ptr<Driver> driver = driver_;
+    const TimePoint until = deadline_after(steady_clock().now(), kHotWait);
     driving_ = true;
     ++coming_;
     lock.unlock();
-    driver->wait([this] { return pending(); }, deadline_after(steady_clock().now(), kHotWait), [] {});
+    driver->wait([this] { return pending(); }, until, [this, until] { doze(until); });
     lock.lock();
     driving_ = false;
     if (closed_ || next()) return true;
@@ -290,6 +291,22 @@ bool RequestQueue::wait(bool hot) {
   if (closed_) return false;
   --calls_;
   return true;
+}
+
+// Sleeps for a moment, for a driver that has stopped driving: the driver learns whether driving for
+// longer would have paid. The thread counts in coming_ before and after the sleep.
+void RequestQueue::doze(TimePoint until) {
+  const MutexLock lock(mutex_);
+  if (closed_ || next()) return;
+  --coming_;
+  ++asleep_;
+  const auto called = [this]() SLIME_REQUIRES(mutex_) { return closed_ || calls_ > 0; };
+  if (changed_.wait_until(mutex_, until, called) && !closed_) {
+    --calls_;  // call_one() has counted this thread in coming_
+    return;
+  }
+  if (!closed_) --asleep_;
+  ++coming_;
 }
 
 void RequestQueue::drive_with(std::shared_ptr<Driver> driver) {

@@ -118,6 +118,7 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   void count(std::ptrdiff_t change) SLIME_REQUIRES(mutex_);
   // Returns whether to wake a sleeping thread: not while another thread is on its way to the queue.
   bool call_one() SLIME_REQUIRES(mutex_);
+  void doze(TimePoint until);
 
   const std::shared_ptr<CancelFeed> feed_ = std::make_shared<CancelFeed>();
   const std::size_t limit_;
