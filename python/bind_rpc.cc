@@ -28,6 +28,7 @@ class PyRequest {
       : taken_(std::move(taken)), feed_(std::move(feed)) {}
   [[nodiscard]] const rpc::CallInfo& info() const { return taken_->request.info(); }
   [[nodiscard]] bool cancelled() const { return taken_->request.cancelled(); }
+  [[nodiscard]] const std::shared_ptr<RequestQueue::Taken>& taken() const { return taken_.shared(); }
   [[nodiscard]] std::int64_t queue_ns() const { return taken_->queue_ns.count(); }
   // Returns the number that the CancelFeed reports when this request is cancelled.
   std::uint64_t watch_cancel() {
@@ -53,12 +54,17 @@ class PyRequest {
   }
   // Encodes and sends the result of the handler. Returns false, without an answer, if only Python
   // can encode the value.
-  bool reply_value(nb::handle value) {
+  // `late`: the answer may wait until this request is given to Service.take().
+  bool reply_value(nb::handle value, bool late) {
     rpc::AttachedBody all;
     if (!encode_value(value, all)) return false;
     answer();
     rpc::Request& request = taken_->request;
     if (all.attachments.empty() && all.body.size() <= kShortReply) {
+      if (late) {
+        taken_->reply_late(std::move(all.body));
+        return true;
+      }
       request.reply(std::move(all.body));
       taken_->leave();
       return true;
@@ -271,20 +277,39 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::try_take(bool woken) {
   }
 }
 
-bool RequestQueue::wait(bool hot) {
+bool RequestQueue::wait(Taken* answered) {
+  const auto send = [answered] {
+    if (answered != nullptr) answered->send_late();
+  };
   MutexLock lock(mutex_);
-  if (closed_ || next()) return false;
-  if (hot && driver_ && !driving_) {
+  const bool drives = answered != nullptr && driver_ && !driving_ && !closed_ && !next();
+  if (drives) {
     const std::shared_ptr<Driver> driver = driver_;
     const TimePoint until = deadline_after(steady_clock().now(), kHotWait);
     driving_ = true;
     ++coming_;
     lock.unlock();
-    driver->wait([this] { return pending(); }, until, [this, until] { doze(until); });
+    // The driver asks for the first time before it drives. When it asks again it drives, or cannot
+    // drive because the loop's thread is awake, and nothing has to wake that.
+    int asked = 0;
+    const auto done = [&] {
+      if (++asked == 2) send();
+      return pending();
+    };
+    driver->wait(done, until, [this, until, &send] {
+      send();
+      doze(until);
+    });
+    send();
     lock.lock();
     driving_ = false;
     if (closed_ || next()) return true;
     --coming_;
+  } else {
+    lock.unlock();
+    send();
+    lock.lock();
+    if (closed_ || next()) return false;
   }
   ++asleep_;
   changed_.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return closed_ || calls_ > 0; });
@@ -430,10 +455,10 @@ void bind_rpc(nb::module_& m) {
       .def("arguments", &PyRequest::arguments, nb::sig("def arguments(self) -> list | None"),
            "Returns the arguments. Call once. None: only Python can decode them; use\n"
            "take_payload().")
-      .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(),
-           nb::sig("def reply_value(self, value: typing.Any) -> bool"),
+      .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(), nb::arg("late") = false,
+           nb::sig("def reply_value(self, value: typing.Any, late: bool = False) -> bool"),
            "Answers with a value. Returns False, and answers nothing, if only Python can encode\n"
-           "the value.")
+           "the value. `late`: the answer may wait until Service.take() gets this request.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(), nb::arg("attached") = nb::none(),
            nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
@@ -443,19 +468,30 @@ void bind_rpc(nb::module_& m) {
            nb::arg("methods"), nb::arg("queue_limit"))
       .def(
           "take",
-          [](const PyService& self, bool hot) -> nb::object {
+          [](const PyService& self, nb::handle answered) -> nb::object {
             RequestQueue& queue = self.queue();
+            std::shared_ptr<RequestQueue::Taken> last;
+            if (!answered.is_none()) last = nb::cast<const PyRequest&>(answered).taken();
             bool woken = false;
             while (true) {
               // holds the GIL: see RequestQueue
-              if (auto taken = queue.try_take(woken)) return make_request(std::move(taken), queue);
-              if (queue.closed()) return nb::none();
+              if (auto taken = queue.try_take(woken)) {
+                if (last) last->send_late();
+                return make_request(std::move(taken), queue);
+              }
+              if (queue.closed()) {
+                if (last) last->send_late();
+                return nb::none();
+              }
               const nb::gil_scoped_release unlocked;
-              woken = queue.wait(std::exchange(hot, false));
+              woken = queue.wait(last.get());
+              last.reset();
             }
           },
-          nb::arg("hot") = false, nb::sig("def take(self, hot: bool = False) -> Request | None"),
-          "Waits for a request. Returns None once closed. `hot`: this thread has just answered a request.")
+          nb::arg("answered").none() = nb::none(),
+          nb::sig("def take(self, answered: Request | None = None) -> Request | None"),
+          "Waits for a request. Returns None once closed. `answered`: the request that this thread has\n"
+          "taken before; its late answer is sent.")
       .def(
           "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
           "Returns a descriptor that is readable while take_cancelled() has numbers to return.")

@@ -71,14 +71,25 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
         : request(std::move(r)), queue_ns(waited), queue_(std::move(queue)), load_(std::move(load)) {}
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
-    ~Taken() { leave(); }
+    ~Taken() {
+      send_late();
+      leave();
+    }
     void leave() {
       if (load_) queue_->leave(*std::exchange(load_, nullptr));
+    }
+    // Keeps an answer that send_late() sends. Thread: the one that has taken the request.
+    void reply_late(ByteVector body) { late_ = std::move(body); }
+    void send_late() {
+      if (!late_) return;
+      request.reply(*std::exchange(late_, std::nullopt));
+      leave();
     }
     rpc::Request request;
     const Nanos queue_ns;
 
    private:
+    std::optional<ByteVector> late_;
     const std::shared_ptr<RequestQueue> queue_;
     std::shared_ptr<MethodLoad> load_;
   };
@@ -91,9 +102,11 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   // Takes a request that is not cancelled and whose method may run one more. Returns null if there
   // is none. `woken`: what wait() returned, if this thread has waited. Thread: any.
   std::shared_ptr<Taken> try_take(bool woken = false);
-  // Waits until try_take() may find a request, or until the queue is closed. `hot`: this thread has
-  // just answered a request, so that the next one may come soon. Thread: any, without the GIL.
-  bool wait(bool hot);
+  // Waits until try_take() may find a request, or until the queue is closed. `answered`: the request
+  // that this thread has just answered, or null; the next request may come soon then. Sends its late
+  // answer, while this thread drives the loop if the loop's thread sleeps: nothing has to wake that
+  // thread then. Thread: any, without the GIL.
+  bool wait(Taken* answered);
   // Returns whether requests wait. Thread: any; cheap.
   [[nodiscard]] bool pending() const { return pending_.load(std::memory_order_acquire) > 0; }
   // Closes the queue: answers waiting and further requests with kUnavailable.

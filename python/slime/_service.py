@@ -311,7 +311,7 @@ class _Watched:
             return False
         return True
 
-    def reply_value(self, value: Any) -> bool:
+    def reply_value(self, value: Any, late: bool = False) -> bool:
         return False  # interceptors see answers in reply()
 
     def reply(self, body: Any, attached: Any = None) -> None:
@@ -378,20 +378,19 @@ class Server:
                 join_until(thread, deadline)
 
     def _work(self) -> None:
-        hot = False
+        request = None
         while True:
-            request = self.service.take(hot)
+            # take() sends the answer of the request before, with the loop in this thread's hands
+            request = self.service.take(request)
             if request is None:
                 return
-            hot = True
             try:
                 if self.interceptors:
                     self._serve(request)
                 else:
-                    self._handle(request)
+                    self._handle(request, True)
             except BaseException as error:  # a bug in Slime: logs it, and the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
-            del request  # releases its memory before the next wait
 
     def run_inline(self, request: _slime.Request) -> None:
         """Runs an inline method in the calling thread, and answers its caller. Raises only
@@ -411,8 +410,9 @@ class Server:
         # for only this call.
         contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
 
-    # Answers most calls without another function of Python than the handler itself.
-    def _handle(self, request: Any) -> None:
+    # Answers most calls without another function of Python than the handler itself. `late`: the
+    # answer may wait until the caller gives the request to Service.take().
+    def _handle(self, request: Any, late: bool = False) -> None:
         handler = self._methods[request.method]
         call = request
         if self.interceptors and isinstance(request, _Watched):
@@ -440,7 +440,7 @@ class Server:
                 self._start_async(request, run, arguments)
             else:
                 value = run(*arguments)
-                if handler.raw or not request.reply_value(value):
+                if handler.raw or not request.reply_value(value, late):
                     self._answer(request, value)
         # SystemExit of a handler is answered, too: it must not end this worker
         except BaseException as error:

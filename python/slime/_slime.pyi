@@ -628,10 +628,10 @@ class Request:
         take_payload().
         """
 
-    def reply_value(self, value: Any) -> bool:
+    def reply_value(self, value: Any, late: bool = False) -> bool:
         """
         Answers with a value. Returns False, and answers nothing, if only Python can encode
-        the value.
+        the value. `late`: the answer may wait until Service.take() gets this request.
         """
 
     def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
@@ -643,9 +643,10 @@ class Service:
 
     def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str, bool]], queue_limit: int) -> None: ...
 
-    def take(self, hot: bool = False) -> Request | None:
+    def take(self, answered: Request | None = None) -> Request | None:
         """
-        Waits for a request. Returns None once closed. `hot`: this thread has just answered a request.
+        Waits for a request. Returns None once closed. `answered`: the request that this thread has
+        taken before; its late answer is sent.
         """
 
     def cancel_fd(self) -> int:
