@@ -102,10 +102,10 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   // Takes a request that is not cancelled and whose method may run one more. Returns null if there
   // is none. `woken`: what wait() returned, if this thread has waited. Thread: any.
   std::shared_ptr<Taken> try_take(bool woken = false);
-  // Waits until try_take() may find a request, or until the queue is closed. `answered`: the request
-  // that this thread has just answered, or null; the next request may come soon then. Sends its late
-  // answer, while this thread drives the loop if the loop's thread sleeps: nothing has to wake that
-  // thread then. Thread: any, without the GIL.
+  // Waits until try_take() may find a request, or until the queue is closed. `answered`: the
+  // request that this thread has just answered, or null; the next request may come soon then. Sends
+  // its late answer, while this thread drives the loop if the loop's thread sleeps: nothing has to
+  // wake that thread then. Thread: any, without the GIL.
   bool wait(Taken* answered);
   // Returns whether requests wait. Thread: any; cheap.
   [[nodiscard]] bool pending() const { return pending_.load(std::memory_order_acquire) > 0; }

@@ -245,6 +245,9 @@ class AsyncRunner:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.ended = False
+        self._lock = threading.Lock()
+        # Coroutines that the loop has not started yet, with their contexts and callbacks.
+        self._new: List[Tuple[contextvars.Context, Coroutine, Callable[[asyncio.Task], None]]] = []
         self._thread = threading.Thread(target=self._run, name="slime-asyncio", daemon=True)
         self._thread.start()
 
@@ -260,6 +263,27 @@ class AsyncRunner:
             self._complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
+
+    def start(self, work: Coroutine, ended: Callable[[asyncio.Task], None]) -> None:
+        """Starts a coroutine in the loop, in a copy of the calling thread's context, and calls
+        ended(task) after its end. The coroutines of a burst wake the loop once. Raises RuntimeError
+        if the loop is closed."""
+        with self._lock:
+            self._new.append((contextvars.copy_context(), work, ended))
+            if len(self._new) > 1:
+                return  # the loop has been woken for an earlier coroutine
+            try:
+                self.loop.call_soon_threadsafe(self._start_new)
+            except BaseException:
+                self._new.clear()
+                work.close()
+                raise
+
+    def _start_new(self) -> None:
+        with self._lock:
+            new, self._new = self._new, []
+        for context, work, ended in new:
+            context.run(self.loop.create_task, work).add_done_callback(ended)
 
     def _complete(self, work: Coroutine) -> None:
         task = self.loop.create_task(work)
@@ -406,8 +430,8 @@ class Server:
             log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
 
     def _serve(self, request: _slime.Request) -> None:
-        # Runs the call in a copied context, because interceptors may set context variables (a trace)
-        # for only this call.
+        # Runs the call in a copied context, because interceptors may set context variables (a
+        # trace) for only this call.
         contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
 
     # Answers most calls without another function of Python than the handler itself. `late`: the
@@ -455,14 +479,12 @@ class Server:
             request.fail(Code.RESOURCE_EXHAUSTED, f"too many calls of {self.name} are under way", False)
             return
         try:
-            work = self._run_async(request, run, arguments)
-            done = asyncio.run_coroutine_threadsafe(work, self._runner().loop)
+            self._runner().start(self._run_async(request, run, arguments), self._async_ended)
         except BaseException:
             self._async_slots.release()
             raise
-        done.add_done_callback(self._async_ended)
 
-    def _async_ended(self, done: Any) -> None:
+    def _async_ended(self, done: asyncio.Task) -> None:
         self._async_slots.release()
         error = None if done.cancelled() else done.exception()
         if error is not None:  # a bug in Slime, as in _work()

@@ -1,6 +1,7 @@
 """Futures that end together wake an asyncio loop once."""
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -166,3 +167,50 @@ def test_a_burst_for_a_loop_that_is_closed_is_dropped(gated):
         return await peer.call("Gate", "wait", 9)
 
     assert run(CountingLoop(), later()) == 9
+
+
+def test_a_burst_of_async_requests_wakes_the_loop_of_the_handlers_few_times(make_agent, monkeypatch):
+    loops = []
+
+    def counting():
+        loops.append(CountingLoop())
+        return loops[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", counting)
+
+    class Later:
+        @slime.method
+        async def add(self, x):
+            await asyncio.sleep(0)
+            return x + 1
+
+    server, client = make_agent("server"), make_agent("client")
+    server.serve(Later(), workers=1)
+    peer = client.peer(server.address)
+    assert peer.proxy("Later").add(1) == 2
+    before = loops[0].threadsafe
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # a thread keeps the GIL until it waits
+    try:
+        futures = [peer.call("Later", "add", i) for i in range(BURST)]
+        assert slime.wait_all(futures, 60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert [each.result(0) for each in futures] == [i + 1 for i in range(BURST)]
+    assert 1 <= loops[0].threadsafe - before <= BURST // 2
+
+
+def test_async_handlers_of_a_burst_have_their_own_contexts(make_agent):
+    class Who:
+        @slime.method
+        async def am(self, x):
+            await asyncio.sleep(0)
+            call = slime.current_call()
+            return [x, call.metadata["id"]]
+
+    server, client = make_agent("server"), make_agent("client")
+    server.serve(Who())
+    peer = client.peer(server.address)
+    futures = [peer.call("Who", "am", i, metadata={"id": str(i)}) for i in range(BURST)]
+    assert slime.wait_all(futures, 60)
+    assert [each.result(0) for each in futures] == [[i, str(i)] for i in range(BURST)]
