@@ -226,7 +226,7 @@ class PeerAgent(_slime.PeerAgent):
                 return request
             try:
                 while request is not None:
-                    self._run_inline(request)
+                    self._inline_servers[request.service].run_inline(request)
                     request = self._take_inline()
             finally:
                 self._send_answers()
@@ -249,12 +249,13 @@ class PeerAgent(_slime.PeerAgent):
         if not self._inline_lock.acquire(False):
             raise InvalidArgument("another thread serves this agent, or this is inside an inline method")
         try:
+            turn, stopped, servers = self._turn, self._stops.qsize, self._inline_servers
             # After close() has begun, goes on until it has ended, so that requests in flight are
             # answered.
-            while self._stops.empty() and not self._ended:
-                request = self._turn(0.1, True)
-                if not isinstance(request, bool):
-                    self._run_inline(request)
+            while not (stopped() or self._ended):
+                request = turn(0.1, True)
+                if request is not True and request is not False:
+                    servers[request.service].run_inline(request)
                     del request  # releases its memory before the next wait
             if not self._stops.empty():
                 self._stops.get()
@@ -276,9 +277,6 @@ class PeerAgent(_slime.PeerAgent):
         for _ in range(_LAST_TURNS):
             if not self._poll(0):
                 return
-
-    def _run_inline(self, request: _slime.Request) -> None:
-        self._inline_servers[request.service].run_inline(request)
 
     def proxy(
         self,
