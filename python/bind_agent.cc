@@ -277,13 +277,17 @@ Status PyAgent::close(double timeout) {
   return status;
 }
 
-bool PyAgent::any_inline() const {
-  return std::any_of(inline_.begin(), inline_.end(), [](const auto& queue) { return queue->pending(); });
+void PyAgent::add_inline(std::shared_ptr<RequestQueue> queue) {
+  auto queues = std::make_shared<InlineQueues>(*inline_);
+  queues->push_back(std::move(queue));
+  inline_ = std::move(queues);
+  wake();  // turn() then sees the new queue
 }
 
 nb::object PyAgent::take_inline() {
-  for (std::size_t i = 0; i < inline_.size(); ++i) {
-    const std::shared_ptr<RequestQueue>& queue = inline_[next_inline_++ % inline_.size()];
+  const std::shared_ptr<const InlineQueues> queues = inline_;
+  for (std::size_t i = 0; i < queues->size(); ++i) {
+    const std::shared_ptr<RequestQueue>& queue = (*queues)[next_inline_++ % queues->size()];
     if (!queue->pending()) continue;
     if (auto taken = queue->try_take()) return make_request(std::move(taken), *queue);
   }
@@ -297,6 +301,10 @@ nb::object PyAgent::turn(Nanos budget, bool for_request) {
     nb::object request = take_inline();
     if (!request.is_none()) return request;
   }
+  const std::shared_ptr<const InlineQueues> queues = inline_;  // serve() may replace it meanwhile
+  const auto any_inline = [&queues] {
+    return std::any_of(queues->begin(), queues->end(), [](const auto& queue) { return queue->pending(); });
+  };
   const TimePoint until = deadline_after(steady_clock().now(), std::min(budget, kSignalInterval));
   bool ran = false;
   {

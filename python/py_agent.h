@@ -60,7 +60,7 @@ class PyAgent {
   std::shared_ptr<ImmQueue> imms();
   Status close(double timeout);
   // Adds a queue of requests for turn().
-  void add_inline(std::shared_ptr<RequestQueue> queue) { inline_.push_back(std::move(queue)); }
+  void add_inline(std::shared_ptr<RequestQueue> queue);
   // Returns a request of the inline queues; None if there is none.
   nb::object take_inline();
   // Runs due work of the agent, without the GIL; waits up to `budget` if there is none. Returns a
@@ -71,10 +71,11 @@ class PyAgent {
   void wake();
 
  private:
-  [[nodiscard]] bool any_inline() const;
+  using InlineQueues = std::vector<std::shared_ptr<RequestQueue>>;
   ForkGuarded<PeerAgent> agent_;
   Progress progress_;
-  std::vector<std::shared_ptr<RequestQueue>> inline_;
+  // Replaced, never changed: turn() reads it without the GIL.
+  std::shared_ptr<const InlineQueues> inline_ = std::make_shared<const InlineQueues>();
   std::size_t next_inline_ = 0;  // the queue whose turn it is
   TimePoint turned_{};           // when the last turn() ended
   std::atomic<bool> woken_{false};

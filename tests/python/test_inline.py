@@ -214,6 +214,21 @@ def test_poll_runs_inline_methods_in_its_caller(make_agent):
         peer.agent.poll()
 
 
+def test_a_service_that_is_added_while_a_thread_serves_is_served(serving):
+    class More:
+        @slime.method(inline=True)
+        def thread(self):
+            return threading.get_ident()
+
+    assert serving.peer.proxy("Inline").add(1) == 2
+    for i in range(20):
+        serving.agent.serve(More(), f"More{i}")
+        assert serving.peer.proxy(f"More{i}").thread() == serving.thread.ident
+    with pytest.raises(slime.AlreadyExists):
+        serving.agent.serve(More(), "More0")
+    assert serving.peer.proxy("More0").thread() == serving.thread.ident
+
+
 def test_other_agents_run_inline_methods_on_their_workers(make_agent):
     agent = make_agent("server")
     agent.serve(Inline())
