@@ -388,6 +388,10 @@ bool PeerAgentImpl::poll(Nanos budget) {
   return loop_->poll(budget);
 }
 
+void PeerAgentImpl::wake() {
+  if (!forked()) loop_->post([] {});
+}
+
 // ------------------------------------------------------------------------------------------- close
 
 Status PeerAgentImpl::close(Nanos bound) {

@@ -71,6 +71,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
   Result<std::vector<RegisteredPeer>> list_peers(Nanos timeout);
   bool poll(Nanos budget);
+  void wake();
   Status close(Nanos bound);
 
   // `bound`: the longest wait for the loop. If the loop does not answer, AgentInfo::loop has the

@@ -297,6 +297,8 @@ bool PeerAgent::poll(Nanos budget) {
   const auto impl = impl_;
   return impl->poll(budget);
 }
+void PeerAgent::wake() { impl_->wake(); }
+std::shared_ptr<Driver> PeerAgent::driver() const { return impl_->starter().driver(); }
 Status PeerAgent::close(Nanos timeout) {
   const auto impl = impl_;
   return impl->close(timeout);

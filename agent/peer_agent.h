@@ -497,6 +497,11 @@ class PeerAgent {
   // Progress::kCaller only: runs due work; waits up to `budget` if there is none. Returns true if
   // anything ran.
   bool poll(Nanos budget);
+  // Ends a poll() that waits in another thread, or the next one. Does nothing in a forked child.
+  void wake();
+  // Returns the driver for a thread that waits for what the agent's handlers do, such as a queue
+  // that they fill: the thread makes progress while it waits, as in Future::wait().
+  [[nodiscard]] std::shared_ptr<Driver> driver() const;
 
   // Deregisters, refuses new work, finishes work in flight within `timeout`, then closes every
   // connection and region: after it no peer touches the agent's memory. Idempotent.

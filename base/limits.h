@@ -19,6 +19,9 @@ inline constexpr Nanos kOperationDeadline = std::chrono::seconds(30);
 // Default time that a close leaves to operations in flight. Operations that are left then are cut
 // off.
 inline constexpr Nanos kCloseBound = std::chrono::seconds(2);
+// How long a thread that waits for futures of several agents drives one agent before the next: the
+// longest that an agent without a thread of its own waits for its turn.
+inline constexpr Nanos kWaitTurn = std::chrono::milliseconds(1);
 
 // Blocks of at most this size are kept for reuse (block_pool.h): the records of operations are
 // smaller. Per size, a thread keeps as many as it may have operations in flight without a lock.

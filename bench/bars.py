@@ -8,7 +8,7 @@
 Both sides of a row run right after each other, in rounds; the median of the ratios is judged. A row
 of p99 / p50, or of the machine's limit, takes both figures from one run. bench/README.md, "Two
 builds", says which rounds are discarded. ZeroMQ and gRPC are Debian's packages, as for
-bench/compare/peers.py; --install installs them.
+bench/compare/peers.py; --install installs them. Rows of Python need the package slime.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is
 missed, but a row has too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
@@ -18,6 +18,7 @@ import functools
 import json
 import pathlib
 import shlex
+import subprocess
 import sys
 import typing
 
@@ -29,6 +30,8 @@ import pairs  # noqa: E402
 import programs  # noqa: E402
 import rounds  # noqa: E402
 
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = "python"  # kind of the sides that need the package slime
 KIB, MIB = 1 << 10, 1 << 20
 LARGE_SECONDS = 5  # several times what 64 calls of 16 MiB take
 CHANNEL, SPINNING, DEFAULT = "--mode caller --face channel", "--mode caller --face peer", "--mode thread"
@@ -40,7 +43,7 @@ class Side(typing.NamedTuple):
     words: str = ""
     figure: str = ""  # "" for the row's figure; "limit" for what the machine reaches
     peer: typing.Optional[functools.partial] = None  # takes a beside.Setting
-    kind: str = ""  # of the peer: a key of beside.NEEDS
+    kind: str = ""  # of the peer: a key of beside.NEEDS, or PYTHON
     value: float = 0  # above 0: the figure itself, so that the ratio is the other side's figure
 
 
@@ -124,7 +127,22 @@ def null_verbs() -> list:
                 Side(value=1), Side(f"null --face {face}"), bar) for name, face, what, bar in faces]
 
 
-ROWS = [*calls(), *blocks(), *sizes(), *large_calls(), *null_verbs()]
+def run_python(setting: beside.Setting, mode: str) -> dict:
+    command = [sys.executable, str(HERE / "python_calls.py"), mode, f"{setting.seconds:g}"]
+    with programs.Program(command) as program:
+        return program.figures(setting.timeout)
+
+
+def python_calls() -> list:
+    """Returns rows whose ratio is the p50 in microseconds."""
+    def row(mode: str, what: str, bar: float) -> Row:
+        return Row(f"python-call-{mode}", f"one call in flight, Python to Python, {what}: p50 in us", "p50_us",
+                   Side(value=1), Side(peer=functools.partial(run_python, mode=mode), kind=PYTHON), bar)
+
+    return [row("default", "default mode", 10), row("inline", "an inline method", 6)]
+
+
+ROWS = [*calls(), *blocks(), *sizes(), *large_calls(), *null_verbs(), *python_calls()]
 
 
 # ------------------------------------------------------------------------------------- measuring
@@ -234,6 +252,10 @@ def main(arguments) -> int:
         return 0
     rounds.need_slime(options.slime)
     kinds = {row.beside.kind for row in options.rows if row.beside.kind}
+    if PYTHON in kinds:
+        kinds.remove(PYTHON)
+        if subprocess.run([sys.executable, "-c", "import slime"], check=False, stdin=subprocess.DEVNULL).returncode != 0:
+            raise rounds.Missing(f"{sys.executable} has no package slime: `pip install .`, or leave out python-call")
     if kinds:
         beside.prepare(kinds, options.build, options.install, max(options.timeout, 300))
     bench = functools.partial(run_bench, options.slime, options.timeout)

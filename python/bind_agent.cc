@@ -15,6 +15,10 @@
 namespace slime::python {
 namespace {
 
+// Requests of inline methods that have arrived are taken for this long between two turns of the
+// agent's loop.
+constexpr Nanos kInlineTurn = std::chrono::milliseconds(1);
+
 void start(PyAgent* self, PeerAgentOptions options) {
   const Progress progress = options.progress;
   auto agent = unwrap(run_blocking([options = std::move(options)] { return PeerAgent::start(options); }));
@@ -144,6 +148,12 @@ void bind_regions(nb::class_<PyAgent>& agent) {
           nb::arg("name"));
 }
 
+void check_polls(const PyAgent& agent) {
+  static_cast<void>(agent.agent());  // raises Unavailable in a forked child
+  if (agent.progress() != Progress::kCaller)
+    raise(Code::kInvalidArgument, "poll() is for agents with progress=Progress.CALLER");
+}
+
 void bind_life(nb::class_<PyAgent>& agent) {
   agent
       .def_static("provider_names", &PeerAgent::provider_names,
@@ -162,12 +172,10 @@ void bind_life(nb::class_<PyAgent>& agent) {
              return run_blocking([target = self.shared()] { return to_json(target->info()); });
            })
       .def(
-          "poll",
+          "_poll",
           [](const PyAgent& self, double budget) {
+            check_polls(self);
             PeerAgent& target = self.agent();
-            if (self.progress() != Progress::kCaller) {
-              raise(Code::kInvalidArgument, "poll() is for agents with progress=Progress.CALLER");
-            }
             const Nanos nanos = std::min(timeout_from(budget), kSignalInterval);
             bool ran = false;
             {
@@ -177,9 +185,21 @@ void bind_life(nb::class_<PyAgent>& agent) {
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
             return ran;
           },
-          nb::arg("budget") = 0.0,
+          nb::arg("budget"), "Progress.CALLER only: poll() without inline methods.")
+      .def(
+          "_turn",
+          [](PyAgent& self, double budget, bool for_request) {
+            check_polls(self);
+            return self.turn(timeout_from(budget), for_request);
+          },
+          nb::arg("budget"), nb::arg("for_request"),
+          nb::sig("def _turn(self, budget: float, for_request: bool) -> Request | bool"),
           "Progress.CALLER only: runs due work; waits up to `budget` seconds (0.1 at most) if\n"
-          "there is none. Returns whether anything ran.")
+          "there is none. Returns a request of an inline method, or whether anything ran.\n"
+          "`for_request`: waits until there is a request, or until _wake().")
+      .def("_take_inline", &PyAgent::take_inline, nb::sig("def _take_inline(self) -> Request | None"),
+           "Returns a request of an inline method that has arrived, or None.")
+      .def("_wake", &PyAgent::wake, "Ends a _turn() that waits in another thread, or the next one.")
       .def(
           "drain",
           [](const PyAgent& self, double timeout) {
@@ -257,6 +277,55 @@ Status PyAgent::close(double timeout) {
   return status;
 }
 
+void PyAgent::add_inline(std::shared_ptr<RequestQueue> queue) {
+  auto queues = std::make_shared<InlineQueues>(*inline_);
+  queues->push_back(std::move(queue));
+  inline_ = std::move(queues);
+  wake();  // turn() then sees the new queue
+}
+
+nb::object PyAgent::take_inline() {
+  const std::shared_ptr<const InlineQueues> queues = inline_;
+  for (std::size_t i = 0; i < queues->size(); ++i) {
+    const std::shared_ptr<RequestQueue>& queue = (*queues)[next_inline_++ % queues->size()];
+    if (!queue->pending()) continue;
+    if (auto taken = queue->try_take()) return make_request(std::move(taken), *queue);
+  }
+  return nb::none();
+}
+
+nb::object PyAgent::turn(Nanos budget, bool for_request) {
+  PeerAgent& target = agent();
+  // Requests that have arrived come first, but not for so long that the agent's own work waits.
+  if (for_request && steady_clock().now() - turned_ < kInlineTurn) {
+    nb::object request = take_inline();
+    if (!request.is_none()) return request;
+  }
+  const std::shared_ptr<const InlineQueues> queues = inline_;  // serve() may replace it meanwhile
+  const auto any_inline = [&queues] {
+    return std::any_of(queues->begin(), queues->end(), [](const auto& queue) { return queue->pending(); });
+  };
+  const TimePoint until = deadline_after(steady_clock().now(), std::min(budget, kSignalInterval));
+  bool ran = false;
+  {
+    const nb::gil_scoped_release unlocked;
+    while (true) {
+      const TimePoint now = steady_clock().now();
+      ran = target.poll(any_inline() ? Nanos::zero() : std::max(Nanos(until - now), Nanos::zero())) || ran;
+      if (!for_request || any_inline() || woken_.exchange(false) || steady_clock().now() >= until) break;
+    }
+  }
+  turned_ = steady_clock().now();
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  nb::object request = take_inline();
+  return request.is_none() ? nb::bool_(ran) : request;
+}
+
+void PyAgent::wake() {
+  woken_ = true;
+  agent().wake();
+}
+
 void bind_agent(nb::module_& m) {
   nb::enum_<Progress>(m, "Progress", "The thread that makes progress.")
       .value("THREAD", Progress::kThread, "a thread of the agent's own")
@@ -276,7 +345,12 @@ void bind_agent(nb::module_& m) {
   bind_regions(agent);
   bind_life(agent);
   agent.def(
-      "_serve_raw", [](const PyAgent& self, PyService& service) { service.serve(self.agent()); },
+      "_serve_raw",
+      [](PyAgent& self, PyService& service) {
+        // A loop without a thread is driven by the threads that poll or wait, not by workers.
+        service.serve(self.agent(), self.progress() == Progress::kCaller ? nullptr : self.agent().driver());
+        self.add_inline(service.inline_queue());
+      },
       nb::arg("service"));
   bind_peer(m);
   bind_proxy(m);

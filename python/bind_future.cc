@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/unique_fd.h"
+#include "python/py_agent.h"
 #include "python/py_future.h"
 #include "python/py_rpc.h"
 
@@ -264,8 +265,16 @@ void bind_future(nb::module_& m) {
             self.any().on_done([queue = std::weak_ptr(queue.shared()), number] {
               if (const auto told = queue.lock()) told->push(number);
             });
+            // `agent` is None for a future of a handler's stream: the handler's agent already makes
+            // progress for its callers.
+            const nb::object& agent = self.agent();
+            return agent.is_valid() && !agent.is_none() && !self.done() &&
+                   nb::cast<const PyAgent&>(agent).progress() == Progress::kCaller;
           },
-          nb::arg("queue"), nb::arg("number"), "Puts the number into the queue once this is done.");
+          nb::arg("queue"), nb::arg("number"),
+          "Puts the number into the queue once this is done. Returns whether a thread has to drive the\n"
+          "agent meanwhile: Progress.CALLER.");
+  bind_wait(m);
 }
 
 }  // namespace slime::python

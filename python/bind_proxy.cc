@@ -51,15 +51,26 @@ Balance balance_from(std::string_view name) {
         "balance is \"round-robin\", \"least-in-flight\" or \"sticky\", not \"" + std::string(name) + "\"");
 }
 
-nb::object call_value(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
+// Starts a call with values that C++ can encode. Returns an empty future, and sends nothing, for
+// other values.
+Future<Payload> begin(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
                       std::optional<double> timeout) {
   rpc::AttachedBody request;
-  if (!encode_value(arguments, request)) return nb::none();
+  if (!encode_value(arguments, request)) return {};
   const Nanos nanos = timeout_or_default(timeout);
-  Future<Payload> future = request.attachments.empty()
-                               ? self.proxy().raw().call(method, std::move(request.body), nanos)
-                               : self.proxy().raw().call_attached(method, std::move(request), nanos);
-  return make_future(std::move(future), self.agent(), ReplyValue(), {}, nullptr, OnInterrupt::kCancel);
+  if (!request.attachments.empty())
+    return self.proxy().raw().call_attached(method, std::move(request), nanos);
+  return self.proxy().raw().call(method, std::move(request.body), nanos);
+}
+
+nb::object call_value(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
+                      std::optional<double> timeout) {
+  return value_future(begin(self, method, arguments, timeout), self.agent());
+}
+
+nb::object call_now(const PyServiceProxy& self, std::string_view method, const nb::tuple& arguments,
+                    std::optional<double> timeout) {
+  return value_now(begin(self, method, arguments, timeout));
 }
 
 nb::object call_raw(const PyServiceProxy& self, std::string_view method, nb::handle arguments,
@@ -145,6 +156,9 @@ void bind_proxy(nb::module_& m) {
                    "-> Future | None"),
            "Calls a method with values that C++ can encode. Returns None, and sends nothing, for\n"
            "other values.")
+      .def("call_now", &call_now, nb::arg("method"), nb::arg("arguments"), nb::arg("timeout"),
+           nb::sig("def call_now(self, method: str, arguments: tuple, timeout: float | None) -> typing.Any"),
+           "Like _slime.call_now().")
       .def("call_raw", &call_raw, nb::arg("method"), nb::arg("arguments").none(),
            nb::arg("timeout") = nb::none(), nb::arg("decode") = nb::none(), nb::arg("metadata") = nb::none(),
            nb::arg("timing") = false, nb::arg("as_bytes") = false,

@@ -17,6 +17,10 @@
 namespace slime::python {
 namespace {
 
+// A reply of at most this many bytes is sent without releasing the GIL, as a call's arguments are:
+// to release and take the GIL again would let another thread take it in between.
+constexpr std::size_t kShortReply = 4096;
+
 // A request that a worker has taken. Thread: holds the GIL.
 class PyRequest {
  public:
@@ -24,6 +28,7 @@ class PyRequest {
       : taken_(std::move(taken)), feed_(std::move(feed)) {}
   [[nodiscard]] const rpc::CallInfo& info() const { return taken_->request.info(); }
   [[nodiscard]] bool cancelled() const { return taken_->request.cancelled(); }
+  [[nodiscard]] const std::shared_ptr<RequestQueue::Taken>& taken() const { return taken_.shared(); }
   [[nodiscard]] std::int64_t queue_ns() const { return taken_->queue_ns.count(); }
   // Returns the number that the CancelFeed reports when this request is cancelled.
   std::uint64_t watch_cancel() {
@@ -49,17 +54,23 @@ class PyRequest {
   }
   // Encodes and sends the result of the handler. Returns false, without an answer, if only Python
   // can encode the value.
-  bool reply_value(nb::handle value) {
+  // `late`: the answer may wait until this request is given to Service.take().
+  bool reply_value(nb::handle value, bool late) {
     rpc::AttachedBody all;
     if (!encode_value(value, all)) return false;
     answer();
     rpc::Request& request = taken_->request;
-    const nb::gil_scoped_release unlocked;
-    if (all.attachments.empty()) {
+    if (all.attachments.empty() && all.body.size() <= kShortReply) {
+      if (late) {
+        taken_->reply_late(std::move(all.body));
+        return true;
+      }
       request.reply(std::move(all.body));
-    } else {
-      request.reply(std::move(all));
+      taken_->leave();
+      return true;
     }
+    const nb::gil_scoped_release unlocked;
+    request.reply(std::move(all));
     taken_->leave();
     return true;
   }
@@ -121,6 +132,9 @@ void refuse_dead(rpc::Request& request) {
 // Least time between two searches of a full queue for requests that are cancelled or past their
 // deadline.
 constexpr Nanos kLookInterval = std::chrono::milliseconds(1);
+// How long a thread that waits for requests may drive the loop before it sleeps. The loop's driver
+// gives up earlier if nothing comes.
+constexpr Nanos kHotWait = std::chrono::milliseconds(1);
 
 PyType_Slot kPayloadSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&PyPayload::get_buffer)},
                                {0, nullptr}};
@@ -184,9 +198,10 @@ void RequestQueue::push(rpc::Request request, const std::shared_ptr<MethodLoad>&
     waiting_[static_cast<std::size_t>(load->priority)].push_back(
         {std::move(request), load, steady_clock().now()});
     ++load->waiting;
-    ++count_;
+    count(1);
+    const bool wake = call_one();
     lock.unlock();
-    changed_.notify_one();
+    if (wake) changed_.notify_one();
   } else {
     lock.unlock();
     request.refuse(std::move(refused));
@@ -205,7 +220,7 @@ RequestQueue::List RequestQueue::take_dead() {
       const auto one = at++;
       if (!one->request.cancelled()) continue;
       --one->load->waiting;
-      --count_;
+      count(-1);
       dead.splice(dead.end(), list, one);
     }
   }
@@ -221,22 +236,37 @@ std::optional<std::pair<RequestQueue::List*, RequestQueue::List::iterator>> Requ
   return std::nullopt;
 }
 
-std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
+void RequestQueue::count(std::ptrdiff_t change) {
+  count_ += static_cast<std::size_t>(change);
+  pending_.store(closed_ ? 1 : count_, std::memory_order_release);
+}
+
+// A thread that is on its way takes a request, and wakes the next thread if more are left. So only
+// threads that get the GIL wake others, and short handlers answer a burst in one thread.
+bool RequestQueue::call_one() {
+  if (coming_ > 0 || asleep_ == 0) return false;
+  ++coming_;
+  ++calls_;
+  --asleep_;
+  return true;
+}
+
+std::shared_ptr<RequestQueue::Taken> RequestQueue::try_take(bool woken) {
   while (true) {
     List one;
+    bool wake = false;
     {
       const MutexLock lock(mutex_);
-      auto found = next();
-      while (!closed_ && !found) {
-        changed_.wait(mutex_);
-        found = next();
-      }
+      if (std::exchange(woken, false)) --coming_;
+      const auto found = next();
       if (!found) return nullptr;
       one.splice(one.begin(), *found->first, found->second);
       ++one.front().load->running;
       --one.front().load->waiting;
-      --count_;
+      count(-1);
+      wake = count_ > 0 && next() && call_one();
     }
+    if (wake) changed_.notify_one();
     Waiting& taken = one.front();
     auto out = std::make_shared<Taken>(std::move(taken.request), shared_from_this(), std::move(taken.load),
                                        steady_clock().now() - taken.since);
@@ -247,43 +277,122 @@ std::shared_ptr<RequestQueue::Taken> RequestQueue::take() {
   }
 }
 
+bool RequestQueue::wait(Taken* answered) {
+  const auto send = [answered] {
+    if (answered != nullptr) answered->send_late();
+  };
+  MutexLock lock(mutex_);
+  const bool drives = answered != nullptr && driver_ && !driving_ && !closed_ && !next();
+  if (drives) {
+    const std::shared_ptr<Driver> driver = driver_;
+    const TimePoint until = deadline_after(steady_clock().now(), kHotWait);
+    driving_ = true;
+    ++coming_;
+    lock.unlock();
+    // The driver asks for the first time before it drives. When it asks again it drives, or cannot
+    // drive because the loop's thread is awake, and nothing has to wake that.
+    int asked = 0;
+    const auto done = [&] {
+      if (++asked == 2) send();
+      return pending();
+    };
+    driver->wait(done, until, [this, until, &send] {
+      send();
+      doze(until);
+    });
+    send();
+    lock.lock();
+    driving_ = false;
+    if (closed_ || next()) return true;
+    --coming_;
+  } else {
+    lock.unlock();
+    send();
+    lock.lock();
+    if (closed_ || next()) return false;
+  }
+  ++asleep_;
+  changed_.wait(mutex_, [this]() SLIME_REQUIRES(mutex_) { return closed_ || calls_ > 0; });
+  if (closed_) return false;
+  --calls_;
+  return true;
+}
+
+// Sleeps for a moment, for a driver that has stopped driving: the driver learns whether driving for
+// longer would have paid. The thread counts in coming_ before and after the sleep.
+void RequestQueue::doze(TimePoint until) {
+  const MutexLock lock(mutex_);
+  if (closed_ || next()) return;
+  --coming_;
+  ++asleep_;
+  const auto called = [this]() SLIME_REQUIRES(mutex_) { return closed_ || calls_ > 0; };
+  if (changed_.wait_until(mutex_, until, called) && !closed_) {
+    --calls_;  // call_one() has counted this thread in coming_
+    return;
+  }
+  if (!closed_) --asleep_;
+  ++coming_;
+}
+
+void RequestQueue::drive_with(std::shared_ptr<Driver> driver) {
+  const MutexLock lock(mutex_);
+  driver_ = std::move(driver);
+}
+
+bool RequestQueue::closed() const {
+  const MutexLock lock(mutex_);
+  return closed_;
+}
+
 void RequestQueue::leave(MethodLoad& load) {
+  bool wake = false;
   {
     const MutexLock lock(mutex_);
     --load.running;
+    wake = load.max_running > 0 && next() && call_one();
   }
-  if (load.max_running > 0) changed_.notify_one();
+  if (wake) changed_.notify_one();
 }
 
 void RequestQueue::close() {
   List left;
+  std::shared_ptr<Driver> driver;  // destroyed without the lock: it may own the loop
   {
     const MutexLock lock(mutex_);
     closed_ = true;
     for (List& list : waiting_) left.splice(left.end(), list);
-    count_ = 0;
+    count(-static_cast<std::ptrdiff_t>(count_));
+    driver.swap(driver_);
   }
   changed_.notify_all();
   for (Waiting& each : left) each.request.refuse(Status(Code::kUnavailable, "the service has ended"));
 }
 
+nb::object make_request(std::shared_ptr<RequestQueue::Taken> taken, const RequestQueue& queue) {
+  return nb::cast(PyRequest(std::move(taken), queue.feed()));
+}
+
 PyService::PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit)
-    : queue_(std::make_shared<RequestQueue>(queue_limit)), service_(std::move(name)) {
-  for (const auto& [method, parameters, result, doc, max_running, priority, reads, writes] : methods) {
+    : queue_(std::make_shared<RequestQueue>(queue_limit)),
+      inline_queue_(std::make_shared<RequestQueue>(queue_limit)),
+      service_(std::move(name)) {
+  for (const PyMethod& each : methods) {
+    const auto& [method, parameters, result, doc, max_running, priority, reads, writes, is_inline] = each;
     rpc::MethodInfo info{.result = result, .doc = doc, .reads = reads, .writes = writes};
     for (const auto& [parameter, type, optional, rest] : parameters)
       info.parameters.push_back({.name = parameter, .type = type, .optional = optional, .rest = rest});
     const auto load = std::make_shared<MethodLoad>(MethodLoad{max_running, priority});
     // kInline: the handler runs on the loop's thread, since it only queues the request. Python
     // threads take requests from the queue and run them.
+    const std::shared_ptr<RequestQueue>& to = is_inline ? inline_queue_.shared() : queue_.shared();
     check(service_.add_raw(
-        method,
-        [queue = queue_.shared(), load](rpc::Request request) { queue->push(std::move(request), load); },
+        method, [queue = to, load](rpc::Request request) { queue->push(std::move(request), load); },
         rpc::Run::kInline, std::move(info)));
   }
 }
 
-void PyService::serve(PeerAgent& agent) {
+void PyService::serve(PeerAgent& agent, std::shared_ptr<Driver> driver) {
+  queue().drive_with(std::move(driver));
   const Status status = [&] {
     const nb::gil_scoped_release unlocked;  // registers with nanoctrl
     return agent.serve(service_);
@@ -346,10 +455,10 @@ void bind_rpc(nb::module_& m) {
       .def("arguments", &PyRequest::arguments, nb::sig("def arguments(self) -> list | None"),
            "Returns the arguments. Call once. None: only Python can decode them; use\n"
            "take_payload().")
-      .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(),
-           nb::sig("def reply_value(self, value: typing.Any) -> bool"),
+      .def("reply_value", &PyRequest::reply_value, nb::arg("value").none(), nb::arg("late") = false,
+           nb::sig("def reply_value(self, value: typing.Any, late: bool = False) -> bool"),
            "Answers with a value. Returns False, and answers nothing, if only Python can encode\n"
-           "the value.")
+           "the value. `late`: the answer may wait until Service.take() gets this request.")
       .def("reply", &PyRequest::reply, nb::arg("body").none(), nb::arg("attached") = nb::none(),
            nb::sig("def reply(self, body: typing.Any, attached: AttachedBody | None = None) -> None"))
       .def("fail", &PyRequest::fail, nb::arg("code"), nb::arg("text"), nb::arg("executed"));
@@ -359,17 +468,30 @@ void bind_rpc(nb::module_& m) {
            nb::arg("methods"), nb::arg("queue_limit"))
       .def(
           "take",
-          [](const PyService& self) -> nb::object {
+          [](const PyService& self, nb::handle answered) -> nb::object {
             RequestQueue& queue = self.queue();
-            std::shared_ptr<RequestQueue::Taken> taken;
-            {
+            std::shared_ptr<RequestQueue::Taken> last;
+            if (!answered.is_none()) last = nb::cast<const PyRequest&>(answered).taken();
+            bool woken = false;
+            while (true) {
+              // holds the GIL: see RequestQueue
+              if (auto taken = queue.try_take(woken)) {
+                if (last) last->send_late();
+                return make_request(std::move(taken), queue);
+              }
+              if (queue.closed()) {
+                if (last) last->send_late();
+                return nb::none();
+              }
               const nb::gil_scoped_release unlocked;
-              taken = queue.take();
+              woken = queue.wait(last.get());
+              last.reset();
             }
-            if (!taken) return nb::none();
-            return nb::cast(PyRequest(std::move(taken), queue.feed()));
           },
-          nb::sig("def take(self) -> Request | None"), "Waits for a request. Returns None once closed.")
+          nb::arg("answered").none() = nb::none(),
+          nb::sig("def take(self, answered: Request | None = None) -> Request | None"),
+          "Waits for a request. Returns None once closed. `answered`: the request that this thread has\n"
+          "taken before; its late answer is sent.")
       .def(
           "cancel_fd", [](const PyService& self) { return self.queue().feed()->fd(); },
           "Returns a descriptor that is readable while take_cancelled() has numbers to return.")
@@ -379,8 +501,10 @@ void bind_rpc(nb::module_& m) {
       .def("close", [](const PyService& self) {
         if (self.forked()) return;
         RequestQueue& queue = self.queue();
+        RequestQueue& inline_queue = *self.inline_queue();
         const nb::gil_scoped_release unlocked;
         queue.close();
+        inline_queue.close();
       });
 }
 

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <deque>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/peer_agent.h"
 #include "base/mutex.h"
 #include "python/binding.h"
+#include "python/py_rpc.h"
 
 namespace slime::python {
 
@@ -54,10 +59,26 @@ class PyAgent {
   // agent.
   std::shared_ptr<ImmQueue> imms();
   Status close(double timeout);
+  // Adds a queue of requests for turn().
+  void add_inline(std::shared_ptr<RequestQueue> queue);
+  // Returns a request of the inline queues; None if there is none.
+  nb::object take_inline();
+  // Runs due work of the agent, without the GIL; waits up to `budget` if there is none. Returns a
+  // request of the inline queues, or whether anything ran. `for_request`: waits until there is a
+  // request, or until wake(). Raises the exception of a signal handler (KeyboardInterrupt).
+  nb::object turn(Nanos budget, bool for_request);
+  // Ends a turn() that waits in another thread, or the next one.
+  void wake();
 
  private:
+  using InlineQueues = std::vector<std::shared_ptr<RequestQueue>>;
   ForkGuarded<PeerAgent> agent_;
   Progress progress_;
+  // Replaced, never changed: turn() reads it without the GIL.
+  std::shared_ptr<const InlineQueues> inline_ = std::make_shared<const InlineQueues>();
+  std::size_t next_inline_ = 0;  // the queue whose turn it is
+  TimePoint turned_{};           // when the last turn() ended
+  std::atomic<bool> woken_{false};
   std::shared_ptr<ImmQueue> imms_;
 };
 

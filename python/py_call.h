@@ -50,4 +50,10 @@ inline nb::object make_call_future(Future<Payload> future, nb::object agent, nb:
                      OnInterrupt::kCancel);
 }
 
+// Returns the future of a call's value; None for an empty future.
+nb::object value_future(Future<Payload> future, nb::object agent);
+// Waits for a call, and returns its value or raises its error; NotImplemented for an empty future.
+// Ctrl-C cancels the call. Makes no Python object beside the value.
+nb::object value_now(Future<Payload> future);
+
 }  // namespace slime::python

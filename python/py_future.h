@@ -21,6 +21,8 @@ class AnyFuture {
   virtual bool done() = 0;
   virtual void cancel() = 0;
   virtual void on_done(Task task) = 0;
+  // Returns the driver of the future; null if the future ends without help from a waiting thread.
+  virtual std::shared_ptr<Driver> driver() = 0;
   // Returns the status of the outcome. Call only when the future is done.
   virtual Status status() = 0;
   // Returns the value. Call only when the future is done and OK. May be called again. Thread: holds
@@ -42,6 +44,7 @@ class FutureOf final : public AnyFuture {
   bool done() override { return future_.done(); }
   void cancel() override { future_.cancel(); }
   void on_done(Task task) override { future_.on_done(std::move(task)); }
+  std::shared_ptr<Driver> driver() override { return future_.driver(); }
   Status status() override { return taken().status(); }
   nb::object value() override { return convert_(*taken()); }
   void value_taken() override {
@@ -107,6 +110,7 @@ class PyFuture {
   [[nodiscard]] bool done() const { return value_.is_valid() || future_->done(); }
   void cancel();
   [[nodiscard]] AnyFuture& any() const { return *future_; }
+  [[nodiscard]] const std::shared_ptr<AnyFuture>& shared() const { return future_.shared(); }
   [[nodiscard]] const nb::object& agent() const { return agent_; }
   // Returns the call's timing. Returns None before the call is done, and for a call that is not
   // timed.
@@ -143,5 +147,7 @@ inline nb::object make_future(Future<None> future, nb::object agent,
   const auto nothing = [](None&) { return nb::none(); };
   return make_future(std::move(future), std::move(agent), nothing, {}, std::move(timing), on_interrupt);
 }
+
+void bind_wait(nb::module_& m);
 
 }  // namespace slime::python

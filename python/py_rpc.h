@@ -1,6 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <optional>
@@ -54,7 +57,10 @@ struct MethodLoad {
   std::size_t waiting = 0;
 };
 
-// Queue of requests for the Python workers. The loop pushes; the workers take.
+// Queue of requests for Python threads. The loop pushes; Python threads take, while they hold the
+// GIL. So a thread that has answered a request takes the next one without giving the GIL to another
+// thread first, and a burst of requests wakes one sleeping thread, not all: further threads are
+// woken only while requests are left and the GIL becomes free.
 class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
  public:
   explicit RequestQueue(std::size_t limit) : limit_(limit) {}
@@ -65,25 +71,47 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
         : request(std::move(r)), queue_ns(waited), queue_(std::move(queue)), load_(std::move(load)) {}
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
-    ~Taken() { leave(); }
+    ~Taken() {
+      send_late();
+      leave();
+    }
     void leave() {
       if (load_) queue_->leave(*std::exchange(load_, nullptr));
+    }
+    // Keeps an answer that send_late() sends. Thread: the one that has taken the request.
+    void reply_late(ByteVector body) { late_ = std::move(body); }
+    void send_late() {
+      if (!late_) return;
+      request.reply(*std::exchange(late_, std::nullopt));
+      leave();
     }
     rpc::Request request;
     const Nanos queue_ns;
 
    private:
+    std::optional<ByteVector> late_;
     const std::shared_ptr<RequestQueue> queue_;
     std::shared_ptr<MethodLoad> load_;
   };
   // Queues a request, or refuses it if the queue is full. Before that, a full queue drops requests
   // that were cancelled or are past their deadline. Thread: the loop.
   void push(rpc::Request request, const std::shared_ptr<MethodLoad>& load);
-  // Waits for a request that is not cancelled and whose method may run one more. Returns null once
-  // the queue is closed. Thread: any, without the GIL.
-  std::shared_ptr<Taken> take();
+  // Lets a thread in wait() drive the agent's loop for a moment, before it sleeps: a request that
+  // comes soon then wakes no thread.
+  void drive_with(std::shared_ptr<Driver> driver);
+  // Takes a request that is not cancelled and whose method may run one more. Returns null if there
+  // is none. `woken`: what wait() returned, if this thread has waited. Thread: any.
+  std::shared_ptr<Taken> try_take(bool woken = false);
+  // Waits until try_take() may find a request, or until the queue is closed. `answered`: the
+  // request that this thread has just answered, or null; the next request may come soon then. Sends
+  // its late answer, while this thread drives the loop if the loop's thread sleeps: nothing has to
+  // wake that thread then. Thread: any, without the GIL.
+  bool wait(Taken* answered);
+  // Returns whether requests wait. Thread: any; cheap.
+  [[nodiscard]] bool pending() const { return pending_.load(std::memory_order_acquire) > 0; }
   // Closes the queue: answers waiting and further requests with kUnavailable.
   void close();
+  [[nodiscard]] bool closed() const;
   [[nodiscard]] const std::shared_ptr<CancelFeed>& feed() const { return feed_; }
 
  private:
@@ -100,36 +128,54 @@ class RequestQueue : public std::enable_shared_from_this<RequestQueue> {
   // none.
   std::optional<std::pair<List*, List::iterator>> next() SLIME_REQUIRES(mutex_);
   void leave(MethodLoad& load);
+  void count(std::ptrdiff_t change) SLIME_REQUIRES(mutex_);
+  // Returns whether to wake a sleeping thread: not while another thread is on its way to the queue.
+  bool call_one() SLIME_REQUIRES(mutex_);
+  void doze(TimePoint until);
 
   const std::shared_ptr<CancelFeed> feed_ = std::make_shared<CancelFeed>();
   const std::size_t limit_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::array<List, rpc::kPriorities> waiting_ SLIME_GUARDED_BY(mutex_);
   std::size_t count_ SLIME_GUARDED_BY(mutex_) = 0;  // of waiting_
+  std::atomic<std::size_t> pending_{0};             // a copy of count_; not 0 once closed
+  std::shared_ptr<Driver> driver_ SLIME_GUARDED_BY(mutex_);
+  bool driving_ SLIME_GUARDED_BY(mutex_) = false;  // a thread in wait() drives
+  std::size_t asleep_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::size_t calls_ SLIME_GUARDED_BY(mutex_) = 0;  // wake-ups that no sleeping thread has taken yet
+  // Threads that were woken, or drive, and have not called try_take() yet.
+  std::size_t coming_ SLIME_GUARDED_BY(mutex_) = 0;
   // time of the last search for requests that are cancelled or past their deadline
   TimePoint looked_ SLIME_GUARDED_BY(mutex_){};
   bool closed_ SLIME_GUARDED_BY(mutex_) = false;
 };
 
 // A parameter from Python: name, type, optional, rest. PyMethod below is a method: name,
-// parameters, result, doc, max_running, priority, and the types of the messages that a streaming
-// method reads and writes.
+// parameters, result, doc, max_running, priority, the types of the messages that a streaming method
+// reads and writes, and whether its requests go to the queue of inline methods.
 using PyParameter = std::tuple<std::string, std::string, bool, bool>;
 using PyMethod = std::tuple<std::string, std::vector<PyParameter>, std::string, std::string, std::size_t,
-                            rpc::Priority, std::string, std::string>;
+                            rpc::Priority, std::string, std::string, bool>;
 
-// A service whose requests wait in a queue for Python threads. Thread: holds the GIL.
+// A service whose requests wait in queues for Python threads: one queue for its workers, and one
+// for the thread that polls the agent. Thread: holds the GIL.
 class PyService {
  public:
   PyService(std::string name, const std::vector<PyMethod>& methods, std::size_t queue_limit);
-  void serve(PeerAgent& agent);
+  // `driver`: for RequestQueue::drive_with(), or null.
+  void serve(PeerAgent& agent, std::shared_ptr<Driver> driver);
   [[nodiscard]] RequestQueue& queue() const { return *queue_; }
+  [[nodiscard]] const std::shared_ptr<RequestQueue>& inline_queue() const { return inline_queue_.shared(); }
   [[nodiscard]] bool forked() const { return queue_.forked(); }
 
  private:
   ForkGuarded<RequestQueue> queue_;
+  ForkGuarded<RequestQueue> inline_queue_;
   rpc::Service service_;
 };
+
+// Returns a Request for Python.
+nb::object make_request(std::shared_ptr<RequestQueue::Taken> taken, const RequestQueue& queue);
 
 }  // namespace slime::python

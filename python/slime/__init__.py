@@ -74,6 +74,7 @@ from slime._slime import (
     version,
 )
 from slime._streams import AsyncServerStream, AsyncStream, ServerStream, Stream
+from slime._wait import as_completed, wait_all, wait_any
 
 __version__ = version()
 
@@ -148,6 +149,7 @@ __all__ = [
     "Unimplemented",
     "WaitTimeout",
     "__version__",
+    "as_completed",
     "current_call",
     "current_trace",
     "dump",
@@ -159,4 +161,6 @@ __all__ = [
     "set_log_level",
     "timing_of",
     "use_trace",
+    "wait_all",
+    "wait_any",
 ]

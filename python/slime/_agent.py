@@ -8,13 +8,14 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import threading
 import time
 import weakref
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from slime import _attachments, _completion, _memory, _slime
-from slime._errors import DeadlineExceeded, log_failure
+from slime._errors import DeadlineExceeded, InvalidArgument, log_failure
 from slime._info import AgentInfo, RegisteredPeer
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
@@ -22,6 +23,9 @@ from slime._proxy import AnyServer, Retry
 from slime._service import AsyncRunner, Server
 
 _log = logging.getLogger("slime")
+
+# Most turns of the agent's loop with which poll() and serve_forever() end.
+_LAST_TURNS = 16
 
 _agents: weakref.WeakSet[PeerAgent] = weakref.WeakSet()
 # Agents that run Python threads. The set keeps them alive: they serve even if the program keeps no
@@ -51,7 +55,8 @@ class PeerAgent(_slime.PeerAgent):
     token: a secret shared by all agents, instead of the keys that nanoctrl hands to agents with a
         ctrl_token. insecure: allows listening beyond loopback without `token` and without
         `ctrl_token`.
-    progress: Progress.THREAD; or Progress.CALLER: only result() and poll() make progress.
+    progress: Progress.THREAD; or Progress.CALLER: only result(), poll() and serve_forever() make
+        progress.
     timeout: default timeout of operations, in seconds; streams have an idle timeout instead.
     kind: kind of the agent ("worker"), by which peers find it.
     heartbeat: interval in seconds; None: as the registry asks.
@@ -132,6 +137,12 @@ class PeerAgent(_slime.PeerAgent):
         self._server_interceptors: list[Interceptor] = []
         self._imm_handler: Optional[Callable[[Peer, int], Any]] = None
         self._imm_thread: Optional[threading.Thread] = None
+        self._inline_servers: dict[str, Server] = {}
+        # Held by the thread that runs inline methods.
+        self._inline_lock = threading.Lock()
+        self._ended = False  # close() has finished
+        # Has an item once stop_serving() was called. A SimpleQueue works in signal handlers, too.
+        self._stops: queue.SimpleQueue[None] = queue.SimpleQueue()
         _agents.add(self)
 
     def peer(self, name_or_address: str) -> Peer:
@@ -178,19 +189,94 @@ class PeerAgent(_slime.PeerAgent):
         """Serves the methods of `target` that are marked with @slime.method, to every peer.
 
         Plain methods run on `workers` threads, several at once; async methods run on one asyncio
-        loop, in a thread of the agent. At most `queue_limit` requests wait, and at most
+        loop, in a thread of the agent; inline methods of an agent with Progress.CALLER run in the
+        thread that is inside serve_forever() or poll(). At most `queue_limit` requests wait, and at most
         `queue_limit` async calls run at once; further calls end with ResourceExhausted. An
         exception of a handler reaches the caller: a slime.Error with its code, any other exception
         as Internal, with its traceback if `tracebacks`. Other exceptions are also logged here with
         their traceback (logger "slime", level error).
         """
-        server = Server(target, name or type(target).__name__, workers, queue_limit, tracebacks, self._async_runner)
+        inline = self.progress == _slime.Progress.CALLER
+        name = name or type(target).__name__
+        server = Server(target, name, workers, queue_limit, tracebacks, self._async_runner, inline)
         server.interceptors = self._server_interceptors
         with self._lock:
-            self._serve_raw(server.service)
+            if server.inline and name not in self._inline_servers:
+                self._inline_servers[name] = server  # known before the first request comes
+            try:
+                self._serve_raw(server.service)
+            except BaseException:
+                if self._inline_servers.get(name) is server:
+                    del self._inline_servers[name]
+                raise
             self._servers.append(server)
             server.start()
             _busy.add(self)
+
+    def poll(self, budget: float = 0.0) -> bool:
+        """Progress.CALLER only: runs due work, and the inline methods whose requests have arrived;
+        waits up to `budget` seconds (0.1 at most) if there is no work. Returns whether anything ran.
+
+        Inside an inline method, and while another thread runs them, runs no inline methods."""
+        if not self._inline_lock.acquire(False):
+            return self._poll(budget)
+        try:
+            request = self._turn(budget, False)
+            if isinstance(request, bool):
+                return request
+            try:
+                while request is not None:
+                    self._inline_servers[request.service].run_inline(request)
+                    request = self._take_inline()
+            finally:
+                self._send_answers()
+            return True
+        finally:
+            self._inline_lock.release()
+
+    def serve_forever(self) -> None:
+        """Serves until close() or stop_serving() of another thread, or Ctrl-C: KeyboardInterrupt
+        leaves this function within about 0.1 s. After close() it returns at once.
+
+        With Progress.CALLER this thread makes the agent's progress and runs its inline methods, one
+        at a time, and holds the GIL only while it runs them. Other threads must not poll() meanwhile.
+        Raises InvalidArgument if another thread serves this agent already, and inside an inline
+        method. With another progress the agent's own thread serves, and this thread waits."""
+        if self.progress != _slime.Progress.CALLER:
+            if not self._ended:
+                self._stops.get()
+            return
+        if not self._inline_lock.acquire(False):
+            raise InvalidArgument("another thread serves this agent, or this is inside an inline method")
+        try:
+            turn, stopped, servers = self._turn, self._stops.qsize, self._inline_servers
+            # After close() has begun, goes on until it has ended, so that requests in flight are
+            # answered.
+            while not (stopped() or self._ended):
+                request = turn(0.1, True)
+                if request is not True and request is not False:
+                    servers[request.service].run_inline(request)
+                    del request  # releases its memory before the next wait
+            if not self._stops.empty():
+                self._stops.get()
+        finally:
+            self._send_answers()
+            self._inline_lock.release()
+
+    def stop_serving(self) -> None:
+        """Ends the serve_forever() that is running, after the inline method that it runs, or else the
+        next one. The agent goes on. May be called on any thread, and in a signal handler."""
+        if self.forked:
+            return
+        if self._stops.empty():
+            self._stops.put(None)
+        self._wake()
+
+    def _send_answers(self) -> None:
+        """Sends the answers of inline methods: the next turn may come late, or never."""
+        for _ in range(_LAST_TURNS):
+            if not self._poll(0):
+                return
 
     def proxy(
         self,
@@ -316,6 +402,8 @@ class PeerAgent(_slime.PeerAgent):
             _log.warning("%s closed: %s", self.name, error.text)
 
     def _end_threads(self, deadline: float) -> None:
+        self._ended = True
+        self.stop_serving()
         with_threads = [each for each in (*self._servers, self._runner, self._driver) if each is not None]
         for each in with_threads:
             each.end()

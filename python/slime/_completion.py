@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 import weakref
-from typing import Any, Callable, Generator, Optional
+from typing import Any, Callable, Dict, Generator, Optional
 
 from slime import _slime
 from slime._errors import log_failure
@@ -37,42 +37,74 @@ class _Waiting:
     def __init__(self) -> None:
         self.queue = _slime.CompletionQueue()
         self._numbers = itertools.count(1)
-        self._functions: dict[int, Callable[[], None]] = {}
+        self._kept: Dict[int, Any] = {}
 
-    def call_when_done(self, future: _slime.Future, function: Callable[[], None]) -> int:
+    def add(self, future: _slime.Future, kept: Any) -> int:
+        """Passes `kept` to _ended() once the future is done. Returns the number for forget()."""
         number = next(self._numbers)
-        self._functions[number] = function
-        future._notify(self.queue, number)
-        _drive(future)
+        self._kept[number] = kept
+        if future._notify(self.queue, number):
+            future.agent._drive(future)
         return number
 
     def forget(self, number: int) -> None:
-        """Drops the function with this number."""
-        self._functions.pop(number, None)
+        """Drops what add() was given under this number."""
+        self._kept.pop(number, None)
 
     def run_ready(self) -> None:
+        """Runs _ended() for all futures that have ended: one wake-up for a burst."""
         for number in self.queue.take():
-            function = self._functions.pop(number, None)
-            if function is not None:
-                function()
+            kept = self._kept.pop(number, None)
+            if kept is not None:
+                self._ended(kept)
+
+    def _ended(self, kept: Any) -> None:
+        kept()
 
 
-# One _Waiting for each asyncio loop in use. The references are weak, because the functions in a
-# _Waiting refer to the loop. Only the loop holds its _Waiting, as a reader of a descriptor, and
-# drops it when the loop is closed.
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Waiting]] = weakref.WeakKeyDictionary()
+class _Awaiting(_Waiting):
+    """The asyncio futures of one asyncio loop, by their number."""
+
+    def _ended(self, kept: asyncio.Future) -> None:
+        if not kept.done():  # its task was cancelled
+            kept.set_result(None)
+
+
+# One _Awaiting for each asyncio loop in use. The references are weak, because the asyncio futures
+# in an _Awaiting refer to the loop. Only the loop holds its _Awaiting, as a reader of a descriptor,
+# and drops it when the loop is closed.
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Awaiting]] = weakref.WeakKeyDictionary()
 _loops_lock = threading.Lock()
 
 
-def _waiting_of(loop: asyncio.AbstractEventLoop) -> _Waiting:
+def _nothing() -> None:
+    return None
+
+
+class _Last(threading.local):
+    """The asyncio loop that this thread awaited in last, and its _Awaiting, as weak references."""
+
+    loop: Callable[[], Optional[asyncio.AbstractEventLoop]] = staticmethod(_nothing)
+    waiting: Callable[[], Optional[_Awaiting]] = staticmethod(_nothing)
+
+
+_last = _Last()
+
+
+def _awaiting_of(loop: asyncio.AbstractEventLoop) -> _Awaiting:
+    if _last.loop() is loop:
+        waiting = _last.waiting()
+        if waiting is not None:
+            return waiting
     with _loops_lock:
         known = _loops.get(loop)
         waiting = None if known is None else known()
         if waiting is None:
-            waiting = _Waiting()
+            waiting = _Awaiting()
             loop.add_reader(waiting.queue.fileno(), waiting.run_ready)
-            _loops[loop] = weakref.ref(waiting)
-        return waiting
+            known = _loops[loop] = weakref.ref(waiting)
+    _last.loop, _last.waiting = weakref.ref(loop), weakref.ref(waiting)
+    return waiting
 
 
 def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
@@ -81,21 +113,18 @@ def await_future(future: _slime.Future) -> Generator[Any, None, Any]:
     if future.done():
         return future.result(0)
     outcome = loop.create_future()
-
-    def finish() -> None:
-        if not outcome.done():
-            outcome.set_result(None)
-
-    waiting = _waiting_of(loop)
-    number = waiting.call_when_done(future, finish)
+    waiting = _awaiting_of(loop)
+    number = waiting.add(future, outcome)
     try:
         yield from outcome
     except asyncio.CancelledError:
+        waiting.forget(number)
         future.cancel()
         raise
-    finally:
+    except BaseException:  # the coroutine is closed, or an exception is thrown into it
         waiting.forget(number)
-    # Takes the value here and not in finish(): a task that is cancelled before it runs again must
+        raise
+    # Takes the value here and not in _ended(): a task that is cancelled before it runs again must
     # not take a message out of its tag.
     return future.result(0)
 
@@ -130,7 +159,7 @@ class _Notifier:
         self._thread.start()
 
     def add(self, future: _slime.Future, function: Callable[[], None]) -> None:
-        self._waiting.call_when_done(future, function)
+        self._waiting.add(future, function)
 
     def _run(self) -> None:
         while self._waiting.queue.wait():
@@ -189,14 +218,6 @@ class Driver:
         join_until(self._thread, deadline)
 
 
-def _drive(future: _slime.Future) -> None:
-    agent: Any = future.agent
-    # `agent` is None for a future of a handler's stream: the handler's agent already makes progress
-    # for its callers.
-    if agent is not None and agent.progress == _slime.Progress.CALLER and not future.done():
-        agent._drive(future)
-
-
 def close(deadline: float) -> None:
     """Ends the threads, when the process ends."""
     global _notifier
@@ -207,11 +228,12 @@ def close(deadline: float) -> None:
 
 
 def _after_fork() -> None:
-    global _notifier, _notifier_lock, _loops, _loops_lock
+    global _notifier, _notifier_lock, _loops, _loops_lock, _last
     _notifier = None
     _notifier_lock = threading.Lock()
     _loops = weakref.WeakKeyDictionary()
     _loops_lock = threading.Lock()
+    _last = _Last()  # a loop of the parent has the parent's descriptors
 
 
 os.register_at_fork(after_in_child=_after_fork)

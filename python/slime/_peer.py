@@ -59,6 +59,13 @@ class Peer(_slime.Peer):
         begin = _attachments.starter(self._call_raw, self._call_attached, (service, method), arguments, timeout, into)
         return _interceptors.begin_call(self, "call", (service, method), begin, metadata, timing)
 
+    def _call_now(self, service: str, method: str, arguments: tuple, timeout: Optional[float]) -> Any:
+        """Calls a method and waits for its result. Returns NotImplemented, and sends nothing, for a
+        call that call() does not send directly."""
+        if self._timing or self._metadata or self.agent._client_interceptors:
+            return NotImplemented
+        return _slime.call_now(self, service, method, arguments, timeout)
+
     def call_bytes(
         self,
         service: str,
@@ -219,8 +226,6 @@ class Proxy:
     peer.services() has returned, and the methods that a proxy has called with success. dir() itself
     asks no peer."""
 
-    _stream: type = Stream
-
     def __init__(self, peer: Union[Peer, AnyServer], service: str, timeout: Optional[float]) -> None:
         self._peer = peer
         self._service = service
@@ -231,99 +236,119 @@ class Proxy:
     def __getattr__(self, method: str) -> _Method:
         if method.startswith("__"):
             raise AttributeError(method)
-        return _Method(self, method)
+        # Python calls __getattr__() only for attributes that do not exist: the next access finds
+        # the method without this function.
+        made = self.__dict__[method] = self._method(method)
+        return made
 
     def __getitem__(self, method: Union[str, Tuple[str, str]]) -> _Method:
         if isinstance(method, str):
-            return _Method(self, method)
+            return self._method(method)
         name, signature = method
         proxy = self._by_signature.get(signature)
         if proxy is None:
             proxy = type(self)(self._peer.with_signature(signature), self._service, self._timeout)
             self._by_signature[signature] = proxy
-        return _Method(proxy, name)
+        return proxy._method(name)
 
     def __dir__(self) -> List[str]:
-        return sorted({*super().__dir__(), *self._known.attributes()})
+        used = {name for name, value in self.__dict__.items() if isinstance(value, _Method)}
+        return sorted({*super().__dir__()} - used | {*self._known.attributes()})
 
     def __repr__(self) -> str:
         return f"<slime.{type(self).__name__} {self._service} of {self._peer.name!r}>"
 
-    def _call(self, method: str, arguments: tuple) -> Any:
-        future = self._start(method, arguments)
-        try:
-            value = future.result()
-        except KeyboardInterrupt:
-            # needed if Ctrl-C comes before result() begins; within result(), Ctrl-C cancels already
-            future.cancel()
-            raise
-        if method not in self._known:
-            self._known.add(method)
-        return value
-
-    def _tell(self, method: str, arguments: tuple) -> Any:
-        self._start_one_way(method, arguments).result()
-
-    def _start_one_way(self, method: str, arguments: tuple) -> _slime.Future:
-        return self._peer.one_way(self._service, method, *arguments, timeout=self._timeout)
-
-    def _call_bytes(self, method: str, body: Any) -> Any:
-        return self._peer.call_bytes(self._service, method, body, timeout=self._timeout).result()
-
-    def _open(self, method: str, arguments: tuple) -> Any:
-        bounds = (self._timeout, None)
-        return _streams.open_stream(self._stream, self._peer, (self._service, method), arguments, bounds)
-
-    def _start(self, method: str, arguments: tuple) -> _slime.Future:
-        return self._peer.call(self._service, method, *arguments, timeout=self._timeout)
+    def _method(self, name: str) -> _Method:
+        return _Method(self, name)
 
 
 class AsyncProxy(Proxy):
     """Like Proxy, but a call returns an AsyncCall: an awaitable whose call has already begun."""
 
-    _stream = AsyncStream
-
-    def _call(self, method: str, arguments: tuple) -> Any:
-        future = self._start(method, arguments)
-        return AsyncCall(future, None if method in self._known else partial(self._known.add, method))
-
-    def _tell(self, method: str, arguments: tuple) -> Any:
-        return AsyncOneWay(self._start_one_way(method, arguments))
-
-    def _call_bytes(self, method: str, body: Any) -> Any:
-        return AsyncCall(self._peer.call_bytes(self._service, method, body, timeout=self._timeout))
+    def _method(self, name: str) -> _Method:
+        return _AsyncMethod(self, name)
 
 
 class _Method:
-    __slots__ = ("_proxy", "_name")
+    """A method of a Proxy. Has no reference to the proxy, which keeps it."""
+
+    __slots__ = ("_peer", "_service", "_name", "_timeout", "_known")
+
+    _stream: type = Stream
 
     def __init__(self, proxy: Proxy, name: str) -> None:
-        self._proxy = proxy
+        self._peer = proxy._peer
+        self._service = proxy._service
         self._name = name
+        self._timeout = proxy._timeout
+        self._known = proxy._known
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        self._check_no_keywords(keywords)
-        return self._proxy._call(self._name, arguments)
+        if keywords:
+            self._refuse(keywords)
+        value = self._peer._call_now(self._service, self._name, arguments, self._timeout)
+        if value is NotImplemented:
+            value = self._called(arguments)
+        if self._name not in self._known:
+            self._known.add(self._name)
+        return value
+
+    def _called(self, arguments: tuple) -> Any:
+        future = self._begin(arguments)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # needed if Ctrl-C comes before result() begins; within result(), Ctrl-C cancels already
+            future.cancel()
+            raise
+
+    def _begin(self, arguments: tuple) -> _slime.Future:
+        return self._peer.call(self._service, self._name, *arguments, timeout=self._timeout)
 
     def one_way(self, *arguments: Any, **keywords: Any) -> Any:
         """Calls the method without waiting for an answer. Returns once the request has left; on an
         AsyncProxy, returns an awaitable instead."""
-        self._check_no_keywords(keywords)
-        return self._proxy._tell(self._name, arguments)
+        if keywords:
+            self._refuse(keywords)
+        return self._told(self._peer.one_way(self._service, self._name, *arguments, timeout=self._timeout))
+
+    def _told(self, future: _slime.Future) -> Any:
+        return future.result()
 
     def call_bytes(self, body: Any) -> Any:
         """Calls a raw method: see Peer.call_bytes()."""
-        return self._proxy._call_bytes(self._name, body)
+        return self._given(self._peer.call_bytes(self._service, self._name, body, timeout=self._timeout))
+
+    def _given(self, future: _slime.Future) -> Any:
+        return future.result()
 
     def stream(self, *arguments: Any, **keywords: Any) -> Any:
         """Calls a streaming method. Returns a Stream; an AsyncProxy returns an AsyncStream."""
-        self._check_no_keywords(keywords)
-        return self._proxy._open(self._name, arguments)
+        if keywords:
+            self._refuse(keywords)
+        bounds = (self._timeout, None)
+        return _streams.open_stream(self._stream, self._peer, (self._service, self._name), arguments, bounds)
 
-    def _check_no_keywords(self, keywords: dict) -> None:
-        if not keywords:
-            return
+    def _refuse(self, keywords: dict) -> None:
         given = ", ".join(keywords)
         raise TypeError(
-            f"{self._proxy._service}.{self._name}() takes no keyword arguments ({given}): arguments travel by position"
+            f"{self._service}.{self._name}() takes no keyword arguments ({given}): arguments travel by position"
         )
+
+
+class _AsyncMethod(_Method):
+    __slots__ = ()
+
+    _stream = AsyncStream
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if keywords:
+            self._refuse(keywords)
+        known = self._name in self._known
+        return AsyncCall(self._begin(arguments), None if known else partial(self._known.add, self._name))
+
+    def _told(self, future: _slime.Future) -> Any:
+        return AsyncOneWay(future)
+
+    def _given(self, future: _slime.Future) -> Any:
+        return AsyncCall(future)

@@ -74,6 +74,12 @@ class AnyServer:
         begin = _attachments.starter(proxy.call_raw, proxy.call_attached, (method,), arguments, timeout)
         return _interceptors.begin_call(self, "call", (service, method), begin)
 
+    def _call_now(self, service: str, method: str, arguments: tuple, timeout: Optional[float]) -> Any:
+        """Like Peer._call_now()."""
+        if self._timing or self._metadata or self.agent._client_interceptors:
+            return NotImplemented
+        return self._proxy_of(method).call_now(method, arguments, timeout)
+
     def call_bytes(self, service: str, method: str, body: Any, timeout: Optional[float] = None) -> _slime.Future:
         proxy = self._proxy_of(method)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import sys
 import threading
 import time
 import traceback
@@ -39,6 +40,7 @@ def method(
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
+    inline: bool = False,
 ) -> Callable[[_Marked], _Marked]: ...
 
 
@@ -49,6 +51,7 @@ def method(
     max_running: int = 0,
     priority: _slime.Priority = _slime.Priority.NORMAL,
     raw: bool = False,
+    inline: bool = False,
 ) -> Any:
     """Marks a plain or async method that peers may call: `@method` or `@method(name="other")`.
     Returns the function itself, so type checkers and editors see its own signature.
@@ -63,7 +66,11 @@ def method(
         a call of a higher priority waits.
     raw: the method takes and returns bytes, which Slime does not decode. Its one argument is a
         memoryview, the body of the caller's call_bytes(). It returns any object with the buffer
-        protocol, or None for an empty answer."""
+        protocol, or None for an empty answer.
+    inline: on an agent with Progress.CALLER, the method runs in the thread that is inside
+        agent.serve_forever() or agent.poll(), with no hand-over to another thread. Inline methods
+        of an agent run one at a time, so they have to be short. Other agents run the method on
+        their workers. An inline method is plain: neither async nor streaming."""
 
     def mark(target: Any) -> Any:
         if max_running < 0:
@@ -77,6 +84,7 @@ def method(
         marked.__slime_method__ = served_name
         marked.__slime_limits__ = (max_running, priority)
         marked.__slime_raw__ = raw
+        marked.__slime_inline__ = inline
         return target
 
     return mark if function is None else mark(function)
@@ -85,12 +93,26 @@ def method(
 class Call:
     """The call that a handler answers: caller, service, method, deadline. See current_call()."""
 
+    __slots__ = ("_request", "_metadata", "__weakref__")
+
     def __init__(self, request: _slime.Request) -> None:
         self._request = request
-        self.peer = request.peer
-        self.service = request.service
-        self.method = request.method
         self._metadata: Optional[Dict[str, str]] = None
+
+    @property
+    def peer(self) -> str:
+        """Returns the caller's name."""
+        return self._request.peer
+
+    @property
+    def service(self) -> str:
+        """Returns the name of the service that is called."""
+        return self._request.service
+
+    @property
+    def method(self) -> str:
+        """Returns the name of the method that is called."""
+        return self._request.method
 
     @property
     def metadata(self) -> Dict[str, str]:
@@ -110,16 +132,21 @@ class Call:
         return self._request.cancelled()
 
 
-_current_call: contextvars.ContextVar[Call] = contextvars.ContextVar("slime_call")
+# The Call, or its request as long as nothing has asked for the Call: most handlers do not.
+_current_call: contextvars.ContextVar[Any] = contextvars.ContextVar("slime_call")
 
 
 def current_call() -> Call:
     """Returns the call that the running handler answers. Raises InvalidArgument outside of a
     handler."""
     try:
-        return _current_call.get()
+        call = _current_call.get()
     except LookupError:
         raise InvalidArgument("current_call() works inside a handler only") from None
+    if not isinstance(call, Call):
+        call = Call(call)
+        _current_call.set(call)
+    return call
 
 
 class _Method:
@@ -129,9 +156,11 @@ class _Method:
         self.function = function
         self.limits = getattr(function, "__slime_limits__", (0, _slime.Priority.NORMAL))
         self.streaming = Streaming(function, inspect.signature(function), label)
+        self.streams = bool(self.streaming)
         self.is_async = self.streaming.is_async
         self.signature = self.streaming.signature
         self.raw = getattr(function, "__slime_raw__", False)
+        self.inline = getattr(function, "__slime_inline__", False)
         self.least = 0
         self.most: Optional[int] = 0
         for parameter in self.signature.parameters.values():
@@ -144,31 +173,31 @@ class _Method:
                 raise InvalidArgument(
                     f"{label} needs `{parameter.name}` by keyword, but arguments travel by position"
                 )
+        self.most_or_any = sys.maxsize if self.most is None else self.most
         if self.raw and (self.streaming or self.least > 1 or self.most == 0):
             raise InvalidArgument(f"{label} is raw: it takes the one memoryview, and does not stream")
+        if self.inline and (self.streaming or self.is_async):
+            kind = "streams" if self.streaming else "is async"
+            raise InvalidArgument(f"{label} is inline, but {kind}: only plain methods can be inline")
 
-    def described(self) -> tuple:
-        """Returns the method's description for reflection, and its limits."""
+    def described(self, inline: bool) -> tuple:
+        """Returns the method's description for reflection, its limits, and whether its requests wait
+        for the thread that polls the agent. `inline`: the agent has no thread."""
         streaming = self.streaming
         parameters, result, doc = _describe.describe(self.function, self.signature)
         if self.raw:
             parameters, result = [(next(iter(self.signature.parameters)), "raw", False, False)], "raw"
         result = result if streaming.result is None else streaming.result
-        return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes)
-
-    def runner(self, request: Any) -> Optional[Callable]:
-        """Returns the function to call with the arguments. Returns None if the request has already
-        been answered with an error."""
-        return self.streaming.opened(request, self.function) if self.streaming else self.function
+        return (parameters, result, doc, *self.limits, streaming.reads, streaming.writes, inline and self.inline)
 
     def arguments(self, request: Any) -> list:
+        """Returns the arguments of a request whose arguments() returned None, or that has other
+        bytes than arguments."""
+        payload = request.take_payload()
         if self.raw:
-            return [memoryview(request.take_payload())]
-        arguments = request.arguments()
-        if arguments is None:
-            payload = request.take_payload()
-            arguments = _attachments.unpack(payload)
-            payload.drop_attachments()
+            return [memoryview(payload)]
+        arguments = _attachments.unpack(payload)
+        payload.drop_attachments()
         self.check(arguments)
         return arguments
 
@@ -216,6 +245,9 @@ class AsyncRunner:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.ended = False
+        self._lock = threading.Lock()
+        # Coroutines that the loop has not started yet, with their contexts and callbacks.
+        self._new: List[Tuple[contextvars.Context, Coroutine, Callable[[asyncio.Task], None]]] = []
         self._thread = threading.Thread(target=self._run, name="slime-asyncio", daemon=True)
         self._thread.start()
 
@@ -231,6 +263,27 @@ class AsyncRunner:
             self._complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
+
+    def start(self, work: Coroutine, ended: Callable[[asyncio.Task], None]) -> None:
+        """Starts a coroutine in the loop, in a copy of the calling thread's context, and calls
+        ended(task) after its end. The coroutines of a burst wake the loop once. Raises RuntimeError
+        if the loop is closed."""
+        with self._lock:
+            self._new.append((contextvars.copy_context(), work, ended))
+            if len(self._new) > 1:
+                return  # the loop has been woken for an earlier coroutine
+            try:
+                self.loop.call_soon_threadsafe(self._start_new)
+            except BaseException:
+                self._new.clear()
+                work.close()
+                raise
+
+    def _start_new(self) -> None:
+        with self._lock:
+            new, self._new = self._new, []
+        for context, work, ended in new:
+            context.run(self.loop.create_task, work).add_done_callback(ended)
 
     def _complete(self, work: Coroutine) -> None:
         task = self.loop.create_task(work)
@@ -282,7 +335,7 @@ class _Watched:
             return False
         return True
 
-    def reply_value(self, value: Any) -> bool:
+    def reply_value(self, value: Any, late: bool = False) -> bool:
         return False  # interceptors see answers in reply()
 
     def reply(self, body: Any, attached: Any = None) -> None:
@@ -314,12 +367,13 @@ class Server:
         queue_limit: int,
         tracebacks: bool,
         runner: Callable[[], AsyncRunner],
+        inline: bool,
     ) -> None:
         if workers < 1 or queue_limit < 1:
             raise InvalidArgument("workers and queue_limit are at least 1")
         self.name = name
         self._methods = methods_of(target, name)
-        described = [(method, *m.described()) for method, m in self._methods.items()]
+        described = [(method, *m.described(inline)) for method, m in self._methods.items()]
         self.service = _slime.Service(name, described, queue_limit)
         self.interceptors: List[Interceptor] = []
         self._tracebacks = tracebacks
@@ -327,6 +381,10 @@ class Server:
         self._tasks: dict[int, asyncio.Task] = {}  # by the asyncio loop
         self._watching = False  # the asyncio loop watches for cancelled requests
         self._async_slots = threading.BoundedSemaphore(queue_limit)
+        # Whether requests reach run_inline().
+        self.inline = inline and any(m.inline for m in self._methods.values())
+        if inline and all(m.inline for m in self._methods.values()):
+            workers = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"slime-{name}-{i}", daemon=True) for i in range(workers)
         ]
@@ -344,44 +402,75 @@ class Server:
                 join_until(thread, deadline)
 
     def _work(self) -> None:
+        request = None
         while True:
-            request = self.service.take()
+            # take() sends the answer of the request before, with the loop in this thread's hands
+            request = self.service.take(request)
             if request is None:
                 return
             try:
                 if self.interceptors:
-                    # Runs the call in a copied context, because interceptors may set context
-                    # variables (a trace) for only this call.
-                    contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
+                    self._serve(request)
                 else:
-                    self._handle(request)
+                    self._handle(request, True)
             except BaseException as error:  # a bug in Slime: logs it, and the worker goes on
                 log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
-            del request  # releases its memory before the next wait
 
-    def _handle(self, request: Any) -> None:
-        handler = self._methods[request.method]
-        call = Call(request)
-        if isinstance(request, _Watched) and not request.let_in(call):
-            return
+    def run_inline(self, request: _slime.Request) -> None:
+        """Runs an inline method in the calling thread, and answers its caller. Raises only
+        KeyboardInterrupt, after the caller has been answered: it ends serve_forever()."""
         try:
-            arguments = handler.arguments(request)
+            if self.interceptors:
+                self._serve(request)
+            else:
+                self._handle(request)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a bug in Slime, as in _work()
+            log_failure(_log, error, "serving %s.%s; it is answered with Internal", self.name, request.method)
+
+    def _serve(self, request: _slime.Request) -> None:
+        # Runs the call in a copied context, because interceptors may set context variables (a
+        # trace) for only this call.
+        contextvars.copy_context().run(self._handle, _Watched(request, self.interceptors))
+
+    # Answers most calls without another function of Python than the handler itself. `late`: the
+    # answer may wait until the caller gives the request to Service.take().
+    def _handle(self, request: Any, late: bool = False) -> None:
+        handler = self._methods[request.method]
+        call = request
+        if self.interceptors and isinstance(request, _Watched):
+            call = Call(request)
+            if not request.let_in(call):
+                return
+        try:
+            arguments = None if handler.raw else request.arguments()
+            if arguments is None:
+                arguments = handler.arguments(request)
+            elif not handler.least <= len(arguments) <= handler.most_or_any:
+                handler.check(arguments)
         except InvalidArgument as error:
             text = f"bad arguments for {self.name}.{request.method}: {error.text}"
             request.fail(Code.INVALID_ARGUMENT, text, False)
             return
         token = _current_call.set(call)
         try:
-            run = handler.runner(request)
-            if run is None:
-                return
+            run = handler.function
+            if handler.streams:
+                run = handler.streaming.opened(request, run)
+                if run is None:  # answered with an error
+                    return
             if handler.is_async:
                 self._start_async(request, run, arguments)
             else:
-                self._answer(request, run(*arguments))
+                value = run(*arguments)
+                if handler.raw or not request.reply_value(value, late):
+                    self._answer(request, value)
         # SystemExit of a handler is answered, too: it must not end this worker
         except BaseException as error:
             self._fail(request, error)
+            if self.inline and handler.inline and isinstance(error, KeyboardInterrupt):
+                raise  # Ctrl-C, in the program's own thread
         finally:
             _current_call.reset(token)
 
@@ -390,14 +479,12 @@ class Server:
             request.fail(Code.RESOURCE_EXHAUSTED, f"too many calls of {self.name} are under way", False)
             return
         try:
-            work = self._run_async(request, run, arguments)
-            done = asyncio.run_coroutine_threadsafe(work, self._runner().loop)
+            self._runner().start(self._run_async(request, run, arguments), self._async_ended)
         except BaseException:
             self._async_slots.release()
             raise
-        done.add_done_callback(self._async_ended)
 
-    def _async_ended(self, done: Any) -> None:
+    def _async_ended(self, done: asyncio.Task) -> None:
         self._async_slots.release()
         error = None if done.cancelled() else done.exception()
         if error is not None:  # a bug in Slime, as in _work()
@@ -420,7 +507,8 @@ class Server:
         try:
             left = request.seconds_left()
             value = await asyncio.wait_for(run(*arguments), left)
-            self._answer(request, value)
+            if self._methods[request.method].raw or not request.reply_value(value):
+                self._answer(request, value)
         except asyncio.CancelledError as error:
             if request.cancelled():
                 request.fail(Code.CANCELLED, "its caller does not wait any more", True)
@@ -438,13 +526,16 @@ class Server:
             del self._tasks[number]
 
     def _answer(self, request: Any, value: Any) -> None:
+        """Answers with a value of a raw method, or that reply_value() cannot encode."""
         handler = self._methods[request.method]
-        if not handler.raw and request.reply_value(value):
-            return
         try:
             body, beside = handler.result(value)
         except (InvalidArgument, TypeError) as error:
             why = error.text if isinstance(error, InvalidArgument) else f"cannot be sent: {error}"
+            if inspect.isawaitable(value):
+                why = "is an awaitable: make the method async"
+                if inspect.iscoroutine(value):
+                    value.close()
             text = f"the result of {self.name}.{request.method} {why}"
             _log.error("%s, called by %s", text, request.peer)
             request.fail(Code.INTERNAL, text, True)

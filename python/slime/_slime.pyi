@@ -134,6 +134,28 @@ class Future(Generic[T]):
     def agent(self) -> PeerAgent:
         """The agent of the operation."""
 
+class WaitSet:
+    """Follows futures until they have ended. See slime.as_completed()."""
+
+    def __init__(self, futures: Iterable[Future]) -> None: ...
+
+    def wait_all(self, timeout: float | None = None) -> bool:
+        """
+        Waits until all futures are done. Returns False after `timeout` seconds.
+        """
+
+    def wait_any(self, timeout: float | None = None) -> int | None:
+        """
+        Waits until a future is done. Returns the least number of such a future; None after
+        `timeout` seconds, or if there is no future.
+        """
+
+    def next(self, timeout: float | None = None) -> int | None:
+        """
+        Waits for a future that next() has not returned yet, and returns its number; None if
+        none is left. Raises WaitTimeout after `timeout` seconds.
+        """
+
 class Rights(enum.Flag):
     """Rights of peers on a region."""
 
@@ -291,12 +313,6 @@ class PeerAgent:
     @staticmethod
     def provider_names() -> list[str]:
         """Returns the values of `provider` in this build: "auto", "tcp", ..."""
-
-    def poll(self, budget: float = 0.0) -> bool:
-        """
-        Progress.CALLER only: runs due work; waits up to `budget` seconds (0.1 at most) if
-        there is none. Returns whether anything ran.
-        """
 
     def drain(self, timeout: float) -> None:
         """Refuses new requests, and waits for running handlers."""
@@ -527,6 +543,9 @@ class ServiceProxy:
         other values.
         """
 
+    def call_now(self, method: str, arguments: tuple, timeout: float | None) -> Any:
+        """Like _slime.call_now()."""
+
     def call_raw(self, method: str, arguments: Any, timeout: float | None = None, decode: Callable[[Payload], Any] | None = None, metadata: Sequence[tuple[str, str, bool]] | None = None, timing: bool = False, as_bytes: bool = False) -> Future:
         """Like Peer._call_raw(); the timing covers all attempts together."""
 
@@ -627,10 +646,10 @@ class Request:
         take_payload().
         """
 
-    def reply_value(self, value: Any) -> bool:
+    def reply_value(self, value: Any, late: bool = False) -> bool:
         """
         Answers with a value. Returns False, and answers nothing, if only Python can encode
-        the value.
+        the value. `late`: the answer may wait until Service.take() gets this request.
         """
 
     def reply(self, body: Any, attached: AttachedBody | None = None) -> None: ...
@@ -640,10 +659,13 @@ class Request:
 class Service:
     """Named methods; their requests wait for Python workers."""
 
-    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str]], queue_limit: int) -> None: ...
+    def __init__(self, name: str, methods: Sequence[tuple[str, Sequence[tuple[str, str, bool, bool]], str, str, int, Priority, str, str, bool]], queue_limit: int) -> None: ...
 
-    def take(self) -> Request | None:
-        """Waits for a request. Returns None once closed."""
+    def take(self, answered: Request | None = None) -> Request | None:
+        """
+        Waits for a request. Returns None once closed. `answered`: the request that this thread has
+        taken before; its late answer is sent.
+        """
 
     def cancel_fd(self) -> int:
         """
@@ -719,6 +741,12 @@ class Attachment:
     def __exit__(self, *args: Any) -> None: ...
 
     def __repr__(self) -> str: ...
+
+def call_now(peer: Peer, service: str, method: str, arguments: tuple, timeout: float | None) -> Any:
+    """
+    Calls a method with values that C++ can encode, waits, and returns the result. Returns
+    NotImplemented, and sends nothing, for other values. Ctrl-C cancels the call.
+    """
 
 def call_value(peer: Peer, service: str, method: str, arguments: tuple, timeout: float | None = None) -> Future | None:
     """

@@ -42,7 +42,8 @@ class Rows(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for row in bars.ROWS:
             self.assertIn(row.figure, ("p50_us", "ops_per_s", "gb_per_s", "ns_per_op"))
-            self.assertTrue(row.beside.words or row.beside.value > 0 or row.beside.kind in beside.NEEDS, row.name)
+            known = row.beside.kind in {*beside.NEEDS, bars.PYTHON}
+            self.assertTrue(row.beside.words or row.beside.value > 0 or known, row.name)
 
     def test_a_row_of_one_run_measures_once(self):
         runs = []
@@ -78,6 +79,12 @@ class Rows(unittest.TestCase):
         sides = bars.item_of(row_of("calls-64-spinning"), lambda words, seconds: {"ops_per_s": 0}, SETTING).sides
         with self.assertRaisesRegex(programs.Failed, "calls-64-spinning, slime: ops_per_s is 0"):
             sides["slime"]()
+
+    def test_a_row_of_python_is_judged_by_its_microseconds(self):
+        row = row_of("python-call-default")
+        row = row._replace(slime=row.slime._replace(peer=lambda setting: {"p50_us": 7.5, "seconds": setting.seconds}))
+        sides = bars.item_of(row, lambda words, seconds: self.fail("runs no slime bench"), SETTING).sides
+        self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [1.0, 7.5])
 
     def test_a_row_beside_another_system_runs_its_program_for_as_long_as_slime(self):
         runs = []

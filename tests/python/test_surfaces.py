@@ -54,6 +54,8 @@ ONLY_CPP = {
         "with_interceptor": "agent.add_client_interceptor()",
     },
     "PeerAgent": {
+        "driver": "for queues that C++ handlers fill",
+        "wake": "stop_serving()",
         "add_interceptor": "add_client_interceptor() and add_server_interceptor(): Python has no overloads",
         "on_disconnect": "its handlers run on the loop, which never runs Python",
         "on_imm_queued": "on_imm() queues",
@@ -93,6 +95,8 @@ ONLY_PYTHON = {
         "empty": "NumPy arrays",
         "forked": "info().state",
         "progress": "C++ code knows its own options",
+        "serve_forever": "C++ programs wait as they like, or call poll()",
+        "stop_serving": "wake()",
     },
     "PreparedBatch": {},
     "RawPeer": {},

@@ -130,4 +130,4 @@ def test_the_decorator_says_that_it_returns_what_it_is_given():
     assert hints[0]["function"] is hints[0]["return"] and isinstance(hints[0]["return"], typing.TypeVar)
     marked = hints[0]["return"]
     assert hints[1]["return"] == typing.Callable[[marked], marked]
-    assert set(hints[1]) == {"function", "name", "max_running", "priority", "raw", "return"}
+    assert set(hints[1]) == {"function", "name", "max_running", "priority", "raw", "inline", "return"}
