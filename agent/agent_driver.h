@@ -13,7 +13,7 @@
 namespace slime::agent {
 
 // Lets waiting threads drive the agent's loop if that is better than sleeping. Never drives in a
-// child of fork(): the loop's descriptors and thread belong to the parent. Futures keep it alive, so
+// child of fork(): the loop's descriptors and thread belong to the parent. Futures keep it alive:
 // it holds what they may still use once the agent is gone. Thread: any.
 class AgentDriver final : public Driver {
  public:

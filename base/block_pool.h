@@ -9,9 +9,9 @@ namespace slime {
 // first, then those of the process, then operator new. Thread: any.
 void* take_pooled(std::size_t bytes);
 
-// Gives back a block of take_pooled(). `bytes`: the size that it was taken with. The thread keeps at
-// most limits::kBlocksOfThread blocks of each size, and the process limits::kBlocksOfProcess; the
-// memory of further blocks is freed. Thread: any, also another one than the taker's.
+// Gives back a block of take_pooled(). `bytes`: the size that it was taken with. The thread keeps
+// at most limits::kBlocksOfThread blocks of each size, and the process limits::kBlocksOfProcess;
+// the memory of further blocks is freed. Thread: any, also another one than the taker's.
 void give_pooled(void* block, std::size_t bytes) noexcept;
 
 }  // namespace slime

@@ -75,7 +75,7 @@ PyBlockStrides make_strides(nb::handle local, nb::handle local_offset, nb::handl
   return out;
 }
 
-// --------------------------------------------------------------------------------- blocks by number
+// -------------------------------------------------------------------------------- blocks by number
 
 // Moves blocks by number; `kind` is Peer::read_blocks or Peer::write_blocks.
 template <auto kind>

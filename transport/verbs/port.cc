@@ -248,7 +248,7 @@ bool PortState::poll_once() noexcept {
 // until the function returns.
 bool PortState::poll() {
   bool found = !stash_.empty();
-  arrivals_found_ = ends_found_ = 0;
+  found_.arrivals = found_.ends = 0;
   if (found) take_stash();
   std::array<ibv_wc, limits::kPollBatch> completions;
   for (int turn = 0; turn < limits::kPollsPerTurn && !dead_; ++turn) {
@@ -319,7 +319,7 @@ void PortState::on_fd_events(std::uint32_t) noexcept {
 
 void PortState::count_found(std::span<const ibv_wc> completions) {
   for (const ibv_wc& completion : completions)
-    ++((completion.wr_id & kReceiveBit) != 0 ? arrivals_found_ : ends_found_);
+    ++((completion.wr_id & kReceiveBit) != 0 ? found_.arrivals : found_.ends);
 }
 
 void PortState::on_completion(const ibv_wc& completion) {

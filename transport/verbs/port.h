@@ -62,8 +62,8 @@ class PortState final : public RegionUsers,
   // Return whether the poll whose completions are being handled found only one arrival, or only one
   // completion of own work. A post that follows from it has no others to share a doorbell with. An
   // answer and the completion of its request often come together, so they count apart.
-  [[nodiscard]] bool found_one_arrival() const { return arrivals_found_ == 1; }
-  [[nodiscard]] bool found_one_end() const { return ends_found_ == 1; }
+  [[nodiscard]] bool found_one_arrival() const { return found_.arrivals == 1; }
+  [[nodiscard]] bool found_one_end() const { return found_.ends == 1; }
   // Makes a queue pair in the state INIT: number 0 for messages, any other number for data. Thread:
   // any.
   [[nodiscard]] Result<std::shared_ptr<QueuePair>> make_queue_pair(std::size_t number);
@@ -189,8 +189,12 @@ class PortState final : public RegionUsers,
   NoOwner no_owner_;
   std::vector<std::shared_ptr<CreditAccount>> retired_accounts_;
   bool polling_ = false;
-  int arrivals_found_ = 0;
-  int ends_found_ = 0;
+  // in the poll whose completions are being handled
+  struct Found {
+    int arrivals = 0;
+    int ends = 0;  // of own work
+  };
+  Found found_;
   std::shared_ptr<PortState> kept_;  // the port itself, while it is polled
   bool dead_ = false;                // the device does not answer any more
   bool armed_ = false;
