@@ -112,7 +112,8 @@ std::size_t size_of(std::size_t bytes) { return bytes == 0 ? 0 : (bytes - 1) / k
 void* take_pooled(std::size_t bytes) {
   const std::size_t size = size_of(bytes);
   FreeBlocks* const mine = blocks_for(size);
-  if (mine == nullptr) return ::operator new(bytes);
+  // A block of a size that is kept has the rounded size always: another thread may keep it.
+  if (mine == nullptr) return ::operator new(size < kSizes ? (size + 1) * kStep : bytes);
   if (mine->count == 0) shared_blocks().take(size, *mine);
   return mine->count > 0 ? mine->pop() : ::operator new((size + 1) * kStep);
 }

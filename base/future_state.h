@@ -135,6 +135,12 @@ class FutureState : public FutureCore {
     settle(failed);
     return true;
   }
+  bool succeed(T&& value) {
+    if (done()) return false;
+    result_.emplace(std::move(value));
+    settle(false);
+    return true;
+  }
   bool fail(Status error) {
     if (done()) return false;
     result_.emplace(std::move(error));
@@ -169,7 +175,11 @@ class FutureState : public FutureCore {
       case Take::kNow:
         break;
     }
-    if (result_) return use(std::move(*result_));
+    if (result_) {
+      auto out = use(std::move(*result_));
+      result_.reset();  // copies of the future keep no value that was taken
+      return out;
+    }
     auto make = std::move(make_);
     return use(make());
   }

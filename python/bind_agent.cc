@@ -1,9 +1,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <new>
+#include <thread>
 
 #include "agent/dump.h"
 #include "python/py_agent.h"
@@ -18,6 +20,9 @@ namespace {
 // Requests of inline methods that have arrived are taken for this long between two turns of the
 // agent's loop.
 constexpr Nanos kInlineTurn = std::chrono::milliseconds(1);
+// How long serve_forever() pauses where another thread drives the loop: far less than a call takes
+// that has to wake a thread.
+constexpr Nanos kDrivenPause = std::chrono::microseconds(50);
 
 void start(PyAgent* self, PeerAgentOptions options) {
   const Progress progress = options.progress;
@@ -311,8 +316,12 @@ nb::object PyAgent::turn(Nanos budget, bool for_request) {
     const nb::gil_scoped_release unlocked;
     while (true) {
       const TimePoint now = steady_clock().now();
-      ran = target.poll(any_inline() ? Nanos::zero() : std::max(Nanos(until - now), Nanos::zero())) || ran;
+      const bool turned =
+          target.poll(any_inline() ? Nanos::zero() : std::max(Nanos(until - now), Nanos::zero()));
+      ran = turned || ran;
       if (!for_request || any_inline() || woken_.exchange(false) || steady_clock().now() >= until) break;
+      // Another thread drives the loop, in a wait for a future. The pause leaves it the core.
+      if (!turned) std::this_thread::sleep_for(kDrivenPause);
     }
   }
   turned_ = steady_clock().now();

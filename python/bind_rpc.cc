@@ -281,10 +281,11 @@ bool RequestQueue::wait(Taken* answered) {
   const auto send = [answered] {
     if (answered != nullptr) answered->send_late();
   };
+  std::shared_ptr<Driver> driver;  // may own the loop: dropped after the lock is released
   MutexLock lock(mutex_);
   const bool drives = answered != nullptr && driver_ && !driving_ && !closed_ && !next();
   if (drives) {
-    const std::shared_ptr<Driver> driver = driver_;
+    driver = driver_;
     const TimePoint until = deadline_after(steady_clock().now(), kHotWait);
     driving_ = true;
     ++coming_;

@@ -129,7 +129,7 @@ BoundCopies::BoundCopies(const BlockIds& blocks) {
     bound.remote_offset = blocks.remote_offset + blocks.remote_ids[i] * blocks.block_bytes;
   });
   end_run(blocks.local_ids.size());
-  bytes_ = blocks.local_ids.size() * blocks.block_bytes;
+  for (const transport::CopyBlock& copy : copies_) bytes_ = add(bytes_, copy.length_bytes);
 }
 
 namespace {

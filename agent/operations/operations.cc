@@ -14,11 +14,11 @@ namespace slime::agent {
 std::string RegionOperation::describe() const { return str("look-up of region ", name_); }
 std::string SendOperation::describe() const { return str("send with tag ", tag_); }
 
-void ConnectOperation::start(Session&) { conclude(None{}); }
+void ConnectOperation::start(Session&) { succeed(None{}); }
 
 void RegionOperation::start(Session& session) {
   if (const RemoteRegion* known = session.cached_region(name_)) {
-    conclude(*known);
+    succeed(*known);
     return;
   }
   run_on(session);
@@ -92,7 +92,7 @@ template <class T>
 void PostedOperation<T>::complete(Status status) noexcept {
   const OperationPtr<PeerOperation> self = this->released();
   if (status.ok()) {
-    this->conclude(value());
+    this->succeed(value());
   } else {
     // The owner has closed a region, and its message about this may not have arrived yet: forgets
     // the cached regions.

@@ -117,6 +117,10 @@ class ResultOperation : public PeerOperation {
     end_run();
     state_.complete(std::move(result));
   }
+  void succeed(T value) {
+    end_run();
+    state_.succeed(std::move(value));
+  }
   // Completes the future with the result of `make`, which runs in the thread that takes the value.
   void conclude_with(UniqueFunction<Result<T>()> make) {
     end_run();

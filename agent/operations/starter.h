@@ -106,9 +106,9 @@ template <class Operation>
 auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationPtr<Operation> operation,
                               Nanos timeout, bool wait_for_ready) {
   auto future = operation->future();
-  // Keeps the agent alive: with kPolled callbacks of other operations run within this call, and a
-  // callback may drop the last reference to the agent.
-  const auto kept = progress_ == Progress::kPolled ? parts_.owner.lock() : nullptr;
+  // Keeps the agent alive where callbacks of other operations run within this call: a callback may
+  // drop the last reference to the agent, whose destructor waits for `pass`.
+  std::shared_ptr<void> kept = progress_ == Progress::kPolled ? parts_.owner.lock() : nullptr;
   const Admission::Pass pass(parts_.admission);
   if (!pass) {
     operation->fail(refusal());
@@ -134,6 +134,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
     }
   }
   if (started->deadline == kNever) set_deadline();
+  if (progress_ == Progress::kCaller) kept = parts_.owner.lock();
   loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
     parts_.switchboard.submit(*peer, std::move(started));
   });

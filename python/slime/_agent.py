@@ -15,7 +15,7 @@ import weakref
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from slime import _attachments, _completion, _memory, _slime
-from slime._errors import DeadlineExceeded, InvalidArgument, log_failure
+from slime._errors import DeadlineExceeded, InvalidArgument, Unavailable, log_failure
 from slime._info import AgentInfo, RegisteredPeer
 from slime._interceptors import Interceptor
 from slime._peer import AsyncProxy, Peer, Proxy
@@ -243,8 +243,12 @@ class PeerAgent(_slime.PeerAgent):
         Raises InvalidArgument if another thread serves this agent already, and inside an inline
         method. With another progress the agent's own thread serves, and this thread waits."""
         if self.progress != _slime.Progress.CALLER:
+            if self.forked:
+                raise Unavailable("this agent belongs to the parent process; make a new one in the child after fork()")
             if not self._ended:
                 self._stops.get()
+                if self._ended:
+                    self._stops.put(None)  # for other threads that serve until close()
             return
         if not self._inline_lock.acquire(False):
             raise InvalidArgument("another thread serves this agent, or this is inside an inline method")

@@ -245,6 +245,7 @@ class AsyncRunner:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.ended = False
+        self._closed = False
         self._lock = threading.Lock()
         # Coroutines that the loop has not started yet, with their contexts and callbacks.
         self._new: List[Tuple[contextvars.Context, Coroutine, Callable[[asyncio.Task], None]]] = []
@@ -262,6 +263,11 @@ class AsyncRunner:
             self._complete(_all_ended(tasks))
             self._complete(self.loop.shutdown_asyncgens())
         finally:
+            with self._lock:
+                self._closed = True
+                left, self._new = self._new, []
+            for _, work, _ in left:
+                work.close()
             self.loop.close()
 
     def start(self, work: Coroutine, ended: Callable[[asyncio.Task], None]) -> None:
@@ -269,6 +275,9 @@ class AsyncRunner:
         ended(task) after its end. The coroutines of a burst wake the loop once. Raises RuntimeError
         if the loop is closed."""
         with self._lock:
+            if self._closed:
+                work.close()
+                raise RuntimeError("the loop of async handlers is closed")
             self._new.append((contextvars.copy_context(), work, ended))
             if len(self._new) > 1:
                 return  # the loop has been woken for an earlier coroutine

@@ -22,8 +22,9 @@ namespace slime::rpc {
 // only once.
 //
 // A block holds only bytes of one connection. Its peer may read the block while the connection
-// lasts, and so may see earlier bytes that it sent or was sent; other peers never get its
-// descriptor. A block is used for one thing at a time.
+// lasts, and so may see earlier bytes that it sent or was sent, and what the receiver writes into
+// an array that it received. Other peers never get its descriptor. A block is used for one thing at
+// a time.
 //
 // Making a block touches all its pages on the loop, so the number of new blocks for received bytes
 // is limited: one for each body or attachment that was read completely, of its size class, and at

@@ -304,8 +304,10 @@ def test_asyncio_callers_of_an_inline_method(serving):
 
 
 SERVER = """
-import sys, time
+import signal, sys, time
 import slime
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 class Inline:
     @slime.method(inline=True)

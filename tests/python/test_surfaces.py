@@ -35,6 +35,7 @@ ONLY_CPP = {
     "CacheClient": {"create": "the constructor"},
     "Future": {
         "driver": "for futures that C++ code derives",
+        "map": "for futures that C++ code derives",
         "on_done": "add_done_callback, as in concurrent.futures",
         "then": "await",
         "ready": "asyncio makes such futures",

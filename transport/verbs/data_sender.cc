@@ -155,6 +155,8 @@ void DataSender::run() {
     for (std::uint32_t i = 0; i < backlogs_.size() && link_.working(); ++i) {
       if (!backlogs_[i].empty()) again = post_chain(i) || again;
     }
+    // Other lanes still have the operation in front of what waits behind it.
+    again = std::exchange(finished_chunks_, false) || again;
   }
 }
 
@@ -252,6 +254,7 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
     if (added > 0) operation->started = true;
     if (more) break;  // the chain is full, or another data queue pair goes on with the operation
     operation->posted = true;
+    finished_chunks_ = finished_chunks_ || chunks;
     backlog.pop_front();
     if (operation->in_flight == 0) empty_.push_back(handle);  // a batch without bytes
   }

@@ -55,6 +55,7 @@ class DataSender {
   // in work requests.
   std::uint32_t collecting_ = 0;
   std::uint64_t collected_ = 0;
+  bool finished_chunks_ = false;  // a lane has posted the last requests of an operation with chunks
 };
 
 }  // namespace slime::transport::verbs
