@@ -132,6 +132,22 @@ const Place kPlaces[] = {
        while (!subject->dropped) agent->poll(milliseconds(1));
      },
      Progress::kCaller},
+    {"then() of a call that another thread has posted, in the next call",
+     [](const Shared& subject, PeerAgent&) {
+       PeerAgent* const agent = subject->agent.get();
+       // While this thread drives the loop, in a callback, the other thread can only post.
+       const auto posted = std::make_shared<std::atomic<bool>>(false);
+       subject->peer->connect().then([subject, agent, posted](const auto&) {
+         std::thread([subject, agent] {
+           agent->peer("nobody").connect().then([subject](const auto&) { subject->drop(); });
+         }).join();
+         *posted = true;
+       });
+       while (!*posted) agent->poll(milliseconds(1));
+       CHECK_FALSE(subject->dropped);
+       static_cast<void>(subject->peer->send(1, as_bytes("x")));
+     },
+     Progress::kCaller},
     {"then() of a read",
      [](const Shared& subject, PeerAgent&) {
        subject->peer->connect().then([subject](const auto&) { subject->drop(); });
