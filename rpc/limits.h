@@ -97,6 +97,9 @@ inline constexpr std::uint64_t kBlockLeast = 16 * 1024;
 // has a descriptor. Bytes that get no block go into other memory, which over shm has a half or a
 // third of the speed.
 inline constexpr std::uint64_t kBlocksBytes = 64 << 20;
+// Most bytes of blocks of one connection that are lent at a time: over shm the peer maps them, so
+// their pages count in both processes. Enough for 64 bodies of 256 KiB.
+inline constexpr std::uint64_t kBlocksLentBytes = 16 << 20;
 inline constexpr std::uint64_t kBlocksAllBytes = 256 << 20;
 inline constexpr std::size_t kBlocks = 32;
 inline constexpr std::size_t kBlocksAll = 128;

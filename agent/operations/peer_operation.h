@@ -146,11 +146,11 @@ class OperationBlock final : public Operation::State {
  public:
   template <class... A>
   static OperationPtr<Operation> make(std::shared_ptr<AgentDriver> agent, bool drives, A&&... arguments) {
-    void* const memory = take_pooled(sizeof(OperationBlock));
-    auto* const block =
-        ::new (memory) OperationBlock(std::move(agent), drives, std::forward<A>(arguments)...);
+    auto* const block = new OperationBlock(std::move(agent), drives, std::forward<A>(arguments)...);
     return OperationPtr<Operation>(&block->operation_);
   }
+  static void* operator new(std::size_t bytes) { return take_pooled(bytes); }
+  static void operator delete(void* block, std::size_t bytes) { give_pooled(block, bytes); }
 
  private:
   template <class... A>
@@ -158,10 +158,7 @@ class OperationBlock final : public Operation::State {
       : Operation::State(std::move(agent), drives), operation_(*this, std::forward<A>(arguments)...) {}
   ~OperationBlock() {}  // the operation was destroyed before
 
-  void destroy() noexcept override {
-    this->~OperationBlock();
-    give_pooled(this, sizeof(OperationBlock));
-  }
+  void destroy() noexcept override { delete this; }
   // Cancels the operation on the loop, unless it has ended by then.
   void ask_to_cancel() override {
     AgentDriver* const agent = this->agent();

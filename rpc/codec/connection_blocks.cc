@@ -66,6 +66,7 @@ struct ConnectionBlocks::Block {
   const std::uint64_t size;
   const bool pinned;
   bool retired = false;  // closed, and not to be used again
+  bool lent = false;     // of blocks in use; thread: the loop
   bool fresh = true;     // used since the last sweep
 };
 
@@ -102,6 +103,7 @@ ConnectionBlocks::Taken ConnectionBlocks::take_for_received(std::uint64_t length
 
 ConnectionBlocks::Taken ConnectionBlocks::take_to_lend(std::uint64_t length_bytes) {
   if (length_bytes > limits::kBodyBlockMost || !device_.prefers_own_memory()) return nullptr;
+  if (lent_bytes() + length_bytes > limits::kBlocksLentBytes) return nullptr;
   return take(length_bytes, Make::kAtOnce);
 }
 
@@ -116,6 +118,7 @@ ConnectionBlocks::Taken ConnectionBlocks::take(std::uint64_t length_bytes, Make 
     block = make(rounded(length_bytes));
     if (block == nullptr) return nullptr;  // the caller takes other memory
   }
+  block->lent = rule == Make::kAtOnce;
   return std::make_shared<const Lease>(shared_from_this(), std::move(block));
 }
 
@@ -192,6 +195,13 @@ std::uint64_t ConnectionBlocks::sum() const {
   std::uint64_t out = 0;
   for (const auto& each : in_use_) out += each->size;
   for (const auto& each : idle_) out += each->size;
+  return out;
+}
+
+std::uint64_t ConnectionBlocks::lent_bytes() {
+  const MutexLock lock(mutex_);
+  std::uint64_t out = 0;
+  for (const auto& each : in_use_) out += each->lent ? each->size : 0;
   return out;
 }
 

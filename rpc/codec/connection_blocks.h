@@ -85,6 +85,7 @@ class ConnectionBlocks final : public std::enable_shared_from_this<ConnectionBlo
  private:
   enum class Make : std::uint8_t { kAtOnce, kIfEarned };
 
+  [[nodiscard]] std::uint64_t lent_bytes();
   Taken take(std::uint64_t length_bytes, Make rule);
   std::shared_ptr<Block> take_idle(std::uint64_t bytes);
   std::shared_ptr<Block> make(std::uint64_t bytes);
