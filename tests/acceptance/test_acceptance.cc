@@ -49,7 +49,7 @@ TEST_CASE("a slow reader of a long stream holds its writer back: memory stays wi
   if (kSanitized) return;  // their allocators keep what is freed
   // Those, and the ones that are written or read; 2 MiB because blocks are rounded up; and over shm
   // the other side's blocks, whose pages count in both processes: at most 17 MiB. The peers have
-  // malloc keep nothing that is freed. 12 runs of 256 MiB on a busy machine took 70 to 83 MiB.
+  // malloc keep nothing that is freed. Six runs of 256 MiB on a busy machine took 70 to 83 MiB.
   CHECK(figures.at("client_peak_bytes").get<std::int64_t>() < 88 * kMib);
   CHECK(figures.at("server_peak_bytes").get<std::int64_t>() < 88 * kMib);
 }
