@@ -4,11 +4,17 @@
     bars.py                      all rows
     bars.py --only calls-64      rows whose name contains this; several: --only ... --only ...
     bars.py --list               prints the rows and their bars
+    bars.py --install            installs what is missing for the rows beside other systems
 
 Both sides of a row run right after each other, in rounds; the median of the ratios is judged. A row
-of p99 / p50, or of the machine's limit, takes both figures from one run. bench/README.md, "Two
+of p99 / p50, of the machine's limit, or of several clients takes both figures from one run. bench/README.md, "Two
 builds", says which rounds are discarded. ZeroMQ and gRPC are Debian's packages, as for
-bench/compare/peers.py; --install installs them. Rows of Python need the package slime.
+bench/compare/peers.py; --install installs them. Rows of Python need the package slime, and NumPy for
+those of blocks. Those beside grpc.aio run it in an environment of its own (--venv), which --install
+makes.
+
+The last column but one has the CPU seconds, user and system, of a side that is Slime's, client and
+server: per million operations, or of blocks per GiB.
 
 Exit status: 0 every bar is met; 1 a bar is missed; 2 wrong usage, or a run failed; 3 no bar is
 missed, but a row has too few rounds to be judged; 130 after Ctrl-C, which prints the results so far.
@@ -16,8 +22,10 @@ missed, but a row has too few rounds to be judged; 130 after Ctrl-C, which print
 
 import functools
 import json
+import os
 import pathlib
 import shlex
+import statistics
 import subprocess
 import sys
 import typing
@@ -31,10 +39,13 @@ import programs  # noqa: E402
 import rounds  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-PYTHON = "python"  # kind of the sides that need the package slime
+PYTHON, NUMPY = "python", "numpy"  # kinds of the sides that need the package slime; NumPy, too
+GRPC_PYTHON = "grpc-python"  # kind of the sides that need the environment with grpc.aio
 KIB, MIB = 1 << 10, 1 << 20
 LARGE_SECONDS = 5  # several times what 64 calls of 16 MiB take
+SHARING_SECONDS = 4  # the scheduler shares two processors evenly among nine processes after seconds only
 CHANNEL, SPINNING, DEFAULT = "--mode caller --face channel", "--mode caller --face peer", "--mode thread"
+PREPARED = "--mode caller --face prepared"
 
 
 class Side(typing.NamedTuple):
@@ -45,12 +56,13 @@ class Side(typing.NamedTuple):
     peer: typing.Optional[functools.partial] = None  # takes a beside.Setting
     kind: str = ""  # of the peer: a key of beside.NEEDS, or PYTHON
     value: float = 0  # above 0: the figure itself, so that the ratio is the other side's figure
+    minus: str = ""  # words of a `slime bench` whose figure is subtracted
 
 
 class Row(typing.NamedTuple):
     name: str
     what: str
-    figure: str  # "p50_us", "ops_per_s", "gb_per_s", "ns_per_op"
+    figure: str  # "p50_us", "p99_us", "ops_per_s", "gb_per_s", "ns_per_op", "pss_kib_per_peer", "share"
     beside: Side
     slime: Side
     bar: float
@@ -58,13 +70,20 @@ class Row(typing.NamedTuple):
 
     @property
     def less_is_better(self) -> bool:
-        return self.figure == "ns_per_op" or self.figure.endswith("_us")
+        return self.figure in ("ns_per_op", "pss_kib_per_peer") or self.figure.endswith("_us")
 
 
 def echo(kind: str, wire: str, inflight: int, size: int) -> Side:
     program = {"zeromq": "zmq_peer", "grpc": "grpc_peer"}[kind]
     run = functools.partial(beside.run_echo, program=program, wire=wire, size=size, inflight=inflight, clients=1)
     return Side(peer=run, kind=kind)
+
+
+def echo_threads(wire: str, inflight: int, size: int, threads: int) -> Side:
+    """Returns ZeroMQ with a socket for each thread of the client; `inflight` is of all of them."""
+    run = functools.partial(beside.run_echo, program="zmq_peer", wire=wire, size=size, inflight=inflight, clients=1,
+                            threads=threads)
+    return Side(peer=run, kind="zeromq")
 
 
 def calls() -> list:
@@ -80,7 +99,39 @@ def calls() -> list:
     return [Row("calls-64-spinning", "64 calls in flight: spinning agent / Channel", "ops_per_s",
                 Side(f"{many} {CHANNEL}"), Side(f"{many} {SPINNING}"), 0.75),
             Row("calls-64-default", "64 calls in flight: default mode / ZeroMQ over ipc", "ops_per_s",
-                echo("zeromq", "ipc", 64, 64), Side(f"{many} {DEFAULT}"), 2.5), *one]
+                echo("zeromq", "ipc", 64, 64), Side(f"{many} {DEFAULT}"), 2.5),
+            Row("calls-64-default-threads", "64 calls in flight of four threads of one agent: default mode / ZeroMQ over ipc, "
+                "a socket for each thread", "ops_per_s", echo_threads("ipc", 64, 64, 4),
+                Side(f"{many} --threads 4 {DEFAULT}"), 1.5), *one]
+
+
+def clients() -> list:
+    out = []
+    for provider in ("tcp", "shm"):
+        words = f"rpc --provider {provider} --clients 8 --inflight 16 {DEFAULT}"
+        out += [Row(f"clients-8-{provider}", f"8 clients, 16 calls in flight each, {provider}, default mode: part of one "
+                    "client's rate that all have together / the same part of a raw echo that blocks", "share",
+                    Side(words, "one_client.limit_ratio"), Side(words, "one_client.ratio"), 0.8, SHARING_SECONDS),
+                Row(f"clients-8-{provider}-share", f"8 clients, 16 calls in flight each, {provider}, default mode: the "
+                    "slowest client's part of a fair share", "share", Side(value=1), Side(words, "least_share"), 0.7,
+                    SHARING_SECONDS)]
+    return out
+
+
+def beside_writes() -> list:
+    out = []
+    for provider in ("shm", "tcp"):
+        words = f"rpc --provider {provider} {DEFAULT}"
+        out.append(Row(f"call-tail-1G-{provider}", f"one call in flight, {provider}, default mode: p99 beside writes of 1 GiB "
+                       "to the same peer / p99 without", "p99_us", Side(words), Side(f"{words} --beside 1G"), 5))
+    return out
+
+
+def peers_of_an_agent() -> list:
+    return [Row("connect-shm", "from no connection to the first reply, default mode: p50 in us", "p50_us", Side(value=1),
+                Side(f"connect --provider shm {DEFAULT}"), 250),
+            Row("idle-peer", "an idle peer after calls of all sizes up to 16 MiB: KiB of memory", "pss_kib_per_peer",
+                Side(value=1), Side("idle --provider shm --up-to 16M"), 64)]
 
 
 def blocks() -> list:
@@ -89,6 +140,8 @@ def blocks() -> list:
         bulk = f"bulk --provider shm --op {operation}"
         out += [Row(f"{operation}s-4K-spinning", f"{operation}s of 4 KiB, 16 in flight: spinning agent / Channel",
                     "gb_per_s", Side(f"{bulk} --size 4K {CHANNEL}"), Side(f"{bulk} --size 4K {SPINNING}"), 0.5),
+                Row(f"{operation}s-4K-prepared", f"{operation}s of 4 KiB, 16 in flight: prepared batches of a spinning agent / "
+                    "Channel", "gb_per_s", Side(f"{bulk} --size 4K {CHANNEL}"), Side(f"{bulk} --size 4K {PREPARED}"), 0.7),
                 Row(f"{operation}s-1M-default", f"{operation}s of 1 MiB, 16 in flight: default mode / spinning agent",
                     "gb_per_s", Side(f"{bulk} --size 1M {SPINNING}"), Side(f"{bulk} --size 1M {DEFAULT}"), 0.9)]
     return out
@@ -133,6 +186,37 @@ def run_python(setting: beside.Setting, mode: str) -> dict:
         return program.figures(setting.timeout)
 
 
+def run_asyncio(setting: beside.Setting, side: str) -> dict:
+    """Runs asyncio calls of Slime, in this Python, or of grpc.aio, in --venv. The server is of C++ if
+    the side is "...-cpp"."""
+    python = str(setting.venv / "bin/python") if side.startswith("grpc") else sys.executable
+    environment = dict(os.environ)
+    if side.startswith("grpc"):
+        environment.pop("PYTHONPATH", None)  # nothing of Slime there
+    program = setting.slime if side == "slime-cpp" else setting.folder / "grpc_peer"
+    command = [python, str(HERE / "python_asyncio.py"), side, f"{setting.seconds:g}", str(program)]
+    with programs.Program(command, environment) as running:
+        return running.figures(setting.timeout)
+
+
+def run_python_blocks(setting: beside.Setting) -> dict:
+    with programs.Program([sys.executable, str(HERE / "python_blocks.py"), f"{setting.seconds:g}"]) as program:
+        return program.figures(setting.timeout)
+
+
+def python_many() -> list:
+    out = []
+    for server, what, bar in (("cpp", "C++", 5), ("python", "Python", 3)):
+        grpc, ours = (Side(peer=functools.partial(run_asyncio, side=f"{name}-{server}"), kind=kind)
+                      for name, kind in (("grpc", f"{GRPC_PYTHON}-{server}"), ("slime", PYTHON)))
+        out.append(Row(f"asyncio-64-{server}", f"64 calls in flight of asyncio, shm, handler in {what}: default mode / grpc.aio",
+                       "ops_per_s", grpc, ours, bar, 1))
+    out.append(Row("python-blocks-1538", "a write of 1,538 blocks by arrays of numbers, Python: us beyond what C++ takes",
+                   "p50_us", Side(value=1), Side(peer=run_python_blocks, kind=NUMPY,
+                                                minus=f"blocks --provider shm --face numbers {DEFAULT}"), 60))
+    return out
+
+
 def python_calls() -> list:
     """Returns rows whose ratio is the p50 in microseconds."""
     def row(mode: str, what: str, bar: float) -> Row:
@@ -142,10 +226,14 @@ def python_calls() -> list:
     return [row("default", "default mode", 10), row("inline", "an inline method", 6)]
 
 
-ROWS = [*calls(), *blocks(), *sizes(), *large_calls(), *null_verbs(), *python_calls()]
+ROWS = [*calls(), *clients(), *beside_writes(), *blocks(), *sizes(), *large_calls(), *peers_of_an_agent(), *null_verbs(),
+        *python_calls(), *python_many()]
 
 
 # ------------------------------------------------------------------------------------- measuring
+
+
+LEAST_DIFFERENCE = 0.001
 
 
 class OneRun:
@@ -164,12 +252,26 @@ class OneRun:
 
 def figure_of(report: dict, figure: str) -> float:
     try:
-        value = float(report["limit"]["value"] if figure == "limit" else report[figure])
+        value = report
+        for key in ("limit.value" if figure == "limit" else figure).split("."):
+            value = value[key]
+        value = float(value)
     except (KeyError, TypeError, ValueError):
         raise programs.Failed(f"the report has no {figure}") from None
     if not value > 0:
         raise programs.Failed(f"{figure} is {value}, not above 0")
     return value
+
+
+def cost_of(report: dict):
+    """Returns the CPU seconds of Slime's processes; None for a report that has none."""
+    if "client_cpu_s_per_million" not in report:
+        return None
+    out = {"client_cpu_s_per_million": report["client_cpu_s_per_million"],
+           "server_cpu_s_per_million": report["server_cpu_s_per_million"]}
+    if "cpu_s_per_gib" in report:
+        out["cpu_s_per_gib"] = report["cpu_s_per_gib"]
+    return out
 
 
 def item_of(row: Row, bench, setting: beside.Setting) -> pairs.Item:
@@ -184,7 +286,10 @@ def item_of(row: Row, bench, setting: beside.Setting) -> pairs.Item:
             if side.value > 0:
                 return [pairs.Figure(row.figure, row.less_is_better, side.value)]
             report = side.peer(setting) if side.peer else shared() if shared else run(side.words)
-            return [pairs.Figure(row.figure, row.less_is_better, figure_of(report, side.figure or row.figure))]
+            value = figure_of(report, side.figure or row.figure)
+            if side.minus:  # a difference that is noise is not below what is noted
+                value = max(LEAST_DIFFERENCE, value - figure_of(run(side.minus), row.figure))
+            return [pairs.Figure(row.figure, row.less_is_better, value, cost_of(report))]
         except programs.Failed as failure:
             raise programs.Failed(f"{row.name}, {name}: {failure}") from None
 
@@ -194,11 +299,29 @@ def item_of(row: Row, bench, setting: beside.Setting) -> pairs.Item:
 
 
 def run_bench(program: pathlib.Path, timeout: float, words: str, seconds: float) -> dict:
-    command = [str(program), "bench", *shlex.split(words), "--seconds", f"{seconds:g}", "--json"]
+    # Connections are counted, not timed.
+    span = [] if words.startswith("connect ") else ["--seconds", f"{seconds:g}"]
+    command = [str(program), "bench", *shlex.split(words), *span, "--json"]
     return programs.run_slime(command, None, timeout)
 
 
 # ------------------------------------------------------------------------------------- reporting
+
+
+def cpu_text(line: dict) -> str:
+    """Returns the medians of both sides: of blocks the seconds per GiB, else client+server per million."""
+    out = []
+    for side in ("beside", "slime"):
+        costs = [each["cost"][side] for each in line["kept"] if side in each.get("cost", {})]
+        if not costs:
+            out.append("-")
+            continue
+        median = {key: statistics.median(cost[key] for cost in costs) for key in costs[0]}
+        if line["figure"] == "gb_per_s":
+            out.append(f"{median['cpu_s_per_gib']:.2f}/GiB")
+        else:
+            out.append(f"{median['client_cpu_s_per_million']:.2f}+{median['server_cpu_s_per_million']:.2f}/M")
+    return " | ".join(out) if set(out) != {"-"} else "-"
 
 
 def text_of(lines: list, drift: float) -> str:
@@ -212,11 +335,11 @@ def text_of(lines: list, drift: float) -> str:
                         f"{line['ratio']:.3f}", "{:.3f}-{:.3f}".format(*line["ratio_spread"])]
         return [line["line"], *measured, f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}",
                 str(len(line["kept"])), str(len(line["thrown_away"])),
-                {"ok": "met", "slower": "missed"}.get(line["verdict"], line["verdict"]), by_name[line["line"]].what]
+                {"ok": "met", "slower": "missed"}.get(line["verdict"], line["verdict"]), cpu_text(line), by_name[line["line"]].what]
 
     verdicts = [line["verdict"] for line in lines]
     kept, thrown = (sum(len(line[key]) for line in lines) for key in ("kept", "thrown_away"))
-    head = ["row", "beside", "slime", "ratio", "spread", "bar", "kept", "thrown", "verdict", "what"]
+    head = ["row", "beside", "slime", "ratio", "spread", "bar", "kept", "thrown", "verdict", "CPU s, beside | slime", "what"]
     return (f"{tables.plain(head, list(map(cells, lines)))}\n\n{len(lines)} rows: {verdicts.count('ok')} met, "
             f"{verdicts.count('slower')} missed, {verdicts.count('not judged')} not judged; rounds: {kept} kept, {thrown} "
             f"thrown away because the cache-line time changed by more than {drift:g} times")
@@ -233,6 +356,8 @@ def read_options(arguments):
     parser.add_argument("--build", type=rounds.absolute, default=rounds.ROOT / "build/peers", metavar="DIR",
                         help="where the peers' programs are compiled (build/peers)")
     parser.add_argument("--install", action="store_true", help="install the Debian packages that are missing")
+    parser.add_argument("--venv", type=rounds.absolute, default=rounds.ROOT / "build/peers/grpc", metavar="DIR",
+                        help="the environment of grpc.aio (build/peers/grpc)")
     parser.add_argument("--json", metavar="FILE", help="write the report with every round there")
     options = parser.parse_args(arguments)
     options.attempts = options.attempts or 3 * options.rounds
@@ -244,6 +369,30 @@ def read_options(arguments):
     return options
 
 
+def imports(python, names: str) -> bool:
+    return os.access(python, os.X_OK) and subprocess.run(
+        [str(python), "-c", f"import {names}"], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def prepare(kinds: set, options) -> None:
+    """Finds, or with --install makes, what the sides of these kinds need."""
+    for kind, names in ((PYTHON, "slime"), (NUMPY, "slime, numpy")):
+        if kind in kinds and not imports(sys.executable, names):
+            raise rounds.Missing(f"{sys.executable} cannot import {names}: `pip install . numpy`, or leave out the rows of Python")
+    python = options.venv / "bin/python"
+    if any(kind.startswith(GRPC_PYTHON) for kind in kinds) and not imports(python, "grpc.aio"):
+        if not options.install:
+            raise rounds.Missing(f"no grpc.aio in {options.venv}: run this with --install, or leave out asyncio-64")
+        for command in ([sys.executable, "-m", "venv", options.venv], [python, "-m", "pip", "install", "--quiet", "grpcio"]):
+            if subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=2).returncode != 0:
+                raise programs.Failed(f"{' '.join(map(str, command))} failed")
+    if f"{GRPC_PYTHON}-cpp" in kinds:
+        kinds = {*kinds, "grpc"}
+    peers = kinds & set(beside.NEEDS)
+    if peers:
+        beside.prepare(peers, options.build, options.install, max(options.timeout, 300))
+
+
 def main(arguments) -> int:
     options = read_options(arguments)
     if options.list:
@@ -251,15 +400,9 @@ def main(arguments) -> int:
             [row.name, f"{'<=' if row.less_is_better else '>='} {row.bar:g}", row.what] for row in options.rows]))
         return 0
     rounds.need_slime(options.slime)
-    kinds = {row.beside.kind for row in options.rows if row.beside.kind}
-    if PYTHON in kinds:
-        kinds.remove(PYTHON)
-        if subprocess.run([sys.executable, "-c", "import slime"], check=False, stdin=subprocess.DEVNULL).returncode != 0:
-            raise rounds.Missing(f"{sys.executable} has no package slime: `pip install .`, or leave out python-call")
-    if kinds:
-        beside.prepare(kinds, options.build, options.install, max(options.timeout, 300))
+    prepare({side.kind for row in options.rows for side in (row.beside, row.slime) if side.kind}, options)
     bench = functools.partial(run_bench, options.slime, options.timeout)
-    setting = beside.Setting(options.build, options.seconds, options.timeout)
+    setting = beside.Setting(options.build, options.seconds, options.timeout, options.slime, options.venv)
     measuring = pairs.Pairs(
         [item_of(row, bench, setting) for row in options.rows],
         pairs.Limits(options.drift, min(pairs.LEAST_ROUNDS, options.rounds)), options.rounds, options.attempts,

@@ -42,6 +42,7 @@ int run_client(const Options& options, const std::string& address);
 struct IdleOptions {
   std::uint32_t peers = 50;
   std::uint32_t calls = 100;  // to each peer, before the agent is idle
+  std::uint64_t up_to = 0;    // bytes: then a few calls of each size up to this follow
   double seconds = 5;         // of idling
   std::string provider = "auto";
   std::string ctrl_url;  // empty: neither registry nor heartbeats

@@ -30,6 +30,8 @@ Status serve_driver(Load& load, const Options& options, const std::string& provi
                          {"doorbells", out.device.doorbells},
                          {"completions", out.device.completions},
                          {"faults", out.faults},
+                         {"beside_bytes", out.beside_bytes},
+                         {"beside_seconds", out.beside_seconds},
                          {"blocks", out.blocks},
                          {"distinct", out.distinct}};
       const json result = {{"sums", sums},
@@ -50,7 +52,8 @@ Result<LoadClient> make_client(const Options& options, const std::string& addres
   if (options.bench == "notify") return make_notify_load(options, address);
   if (options.bench == "connect") return make_connect_load(options, address);
   if (options.bench == "cache") return make_cache_load(options, address);
-  return make_face_load(options, address, index);
+  if (options.bench == "rpc") return make_call_load(options, address, index);
+  return make_block_load(options, address, index);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "agent/peer_agent.h"
 #include "base/command_line.h"
+#include "base/str.h"
 #include "bench/bench.h"
 
 namespace slime::bench {
@@ -79,17 +80,28 @@ void add_connect_options(Command& command, Options& options) {
   command.option("--size", options.size, "bytes of the call, and of its reply").as_size().show_default();
 }
 
+void add_face(Command& command, Options& options) {
+  constexpr const char* kAgents = "peer: agents; channel: below them, and callers drive the loop";
+  if (options.bench == "rpc") {
+    command.option("--face", options.face, kAgents).one_of({"peer", "channel"}).show_default();
+  } else if (options.bench == "bulk") {
+    command.option("--face", options.face, str(kAgents, "; prepared: agents, batches that they prepared"))
+        .one_of({"peer", "prepared", "channel"})
+        .show_default();
+  } else if (options.bench == "blocks") {
+    command.option("--face", options.face, str(kAgents, "; numbers: agents, blocks by number"))
+        .one_of({"peer", "prepared", "numbers", "channel"})
+        .show_default();
+  }
+}
+
 void add_options(Command& command, Options& options) {
   const bool blocks = options.moves_blocks();
   add_provider(command, options.provider);
-  if (options.bench != "blocks" && options.bench != "notify") add_mode(command, options.mode);
+  if (options.bench != "notify") add_mode(command, options.mode);
   if (options.bench == "cache") return add_cache_options(command, options);
   if (options.bench == "connect") return add_connect_options(command, options);
-  if (options.bench == "rpc" || options.bench == "bulk") {
-    command.option("--face", options.face, "peer: agents; channel: below them, and callers drive the loop")
-        .one_of({"peer", "channel"})
-        .show_default();
-  }
+  add_face(command, options);
   command
       .option("--size", options.size,
               blocks ? "bytes of a block (64K, 1M, ...)" : "bytes that go there, and back")
@@ -101,6 +113,15 @@ void add_options(Command& command, Options& options) {
         .show_default();
     command.option("--clients", options.clients, "client processes").in_range(1, 64).show_default();
   }
+  if (options.bench == "rpc") {
+    command.option("--threads", options.threads, "of each client, which share its agent and --inflight")
+        .in_range(1, 64)
+        .show_default();
+    command
+        .option("--beside", options.beside_bytes,
+                "bytes of a one-sided write to the same peer, repeated for as long as calls are measured")
+        .as_size();
+  }
   add_seconds(command, options.seconds);
   command.option("--warmup", options.warmup_seconds, "seconds before it counts")
       .in_range(0.0, 3600.0)
@@ -111,7 +132,7 @@ void add_options(Command& command, Options& options) {
 // Returns the defaults of a measurement.
 Options options_of(const std::string& bench) {
   if (bench == "bulk") return {.bench = bench, .size = 1 << 20, .inflight = 16};
-  // "blocks" and "notify" measure an endpoint, which has one provider.
+  // "blocks" and "notify" measure an endpoint by default, which has one provider.
   if (bench == "blocks")
     return {
         .bench = bench, .face = "channel", .provider = "tcp", .mode = "caller", .size = 1024, .count = 1538};
@@ -176,6 +197,10 @@ void add_idle(Command& bench) {
   Command command = bench.add_command("idle", "What a connected agent costs that does nothing");
   command.option("--peers", options->peers, "connections").in_range(1, 512).show_default();
   command.option("--calls", options->calls, "to each peer, before").in_range(0, 1'000'000).show_default();
+  command
+      .option("--up-to", options->up_to,
+              "bytes of the largest calls before: a few of each size; else only calls of 64 B")
+      .as_size();
   add_seconds(command, options->seconds, "how long it does nothing");
   command.option("--ctrl", options->ctrl_url, "with a registry: its URL (heartbeats count)");
   add_provider(command, options->provider);

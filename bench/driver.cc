@@ -67,6 +67,7 @@ class Measurement {
   Result<Totals> run_clients(std::size_t count);
   Status run_round();
   Status add_limit();
+  Status add_limit_of_all();
   void add_figures(const Totals& totals);
   [[nodiscard]] double bytes_of_operation() const {
     return static_cast<double>(options_.size) * options_.count * (options_.is_calls() ? 2 : 1);
@@ -80,6 +81,8 @@ class Measurement {
   Limit limit_;
   Figures figures_;
   std::vector<double> alone_;  // with several clients: ops/s of the first client alone
+  std::vector<double>
+      limit_of_all_;  // with several clients that block: ops/s of their limits at the same time
   bool verified_ = true;
 };
 
@@ -133,6 +136,8 @@ void Measurement::add_figures(const Totals& totals) {
   figures_.add("p99_us", totals.latency.quantile(0.99) / nanos_per_us);
   figures_.add("p999_us", totals.latency.quantile(0.999) / nanos_per_us);
   figures_.add("ops_per_s", totals.ops_per_s * (options_.bench == "cache" ? options_.count : 1));
+  figures_.add("client_cpu_s_per_million", each("cpu") * 1e6);
+  figures_.add("server_cpu_s_per_million", totals.server_cpu / operations * 1e6);
   if (options_.bench == "connect") return;
   figures_.add("gb_per_s", totals.ops_per_s * bytes / 1e9);
   figures_.add("cpu_s_per_gib", (totals.sums.at("cpu") + totals.server_cpu) / gib);
@@ -140,6 +145,8 @@ void Measurement::add_figures(const Totals& totals) {
     figures_.add("faults_per_operation", each("faults"));
     figures_.add("server_faults_per_operation", totals.server_faults / operations);
   }
+  if (options_.beside_bytes > 0)
+    figures_.add("beside_gb_per_s", totals.sums.at("beside_bytes") / totals.sums.at("beside_seconds") / 1e9);
   if (options_.cold) {
     figures_.add("blocks_moved", totals.sums.at("blocks"));
     figures_.add("distinct_blocks", totals.sums.at("distinct"));
@@ -162,6 +169,28 @@ Status Measurement::add_limit() {
       });
   if (!values) return values.error();
   for (const LimitValue& value : *values) figures_.add_limit(value.value, value.variant);
+  const bool echoes = limit_.kind == LimitKind::kRing || limit_.kind == LimitKind::kTcpEcho;
+  return clients_.size() > 1 && echoes && options_.mode == "thread" ? add_limit_of_all() : Status();
+}
+
+// Measures the limit of each client, all at the same time, as the clients were.
+Status Measurement::add_limit_of_all() {
+  const std::string what = str(limit_word(limit_.kind), " ", limit_variants(limit_.kind, options_).front());
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    auto word = server_[0].ask(str("RAW ", what), "RAW", kAnswer);
+    if (!word) return std::move(word).error();
+    words.push_back(std::move(*word));
+  }
+  for (std::size_t i = 0; i < clients_.size(); ++i)
+    SLIME_TRY(clients_[i].write_line(str("LIMIT ", what, " ", words[i])));
+  double sum = 0;
+  for (Child& client : clients_) {
+    auto text = client.expect("LIMIT", kLongAnswer);
+    if (!text) return std::move(text).error();
+    sum += json::parse(*text).get<double>();
+  }
+  limit_of_all_.push_back(sum);
   return {};
 }
 
@@ -183,8 +212,8 @@ Result<json> Measurement::run() {
   for (std::uint32_t round = 0; round < options_.rounds; ++round) SLIME_TRY(run_round());
   json out = {{"bench", options_.bench},     {"provider", provider_},       {"mode", options_.mode},
               {"face", options_.face},       {"size", options_.size},       {"inflight", options_.inflight},
-              {"clients", options_.clients}, {"seconds", options_.seconds}, {"rounds", options_.rounds},
-              {"verified", verified_},       {"machine", machine_}};
+              {"threads", options_.threads}, {"clients", options_.clients}, {"seconds", options_.seconds},
+              {"rounds", options_.rounds},   {"verified", verified_},       {"machine", machine_}};
   figures_.put(out, limit_);
   if (options_.moves_blocks()) {
     out["operation"] = options_.operation;
@@ -193,6 +222,7 @@ Result<json> Measurement::run() {
     out["cold"] = options_.cold;
   }
   if (options_.cold) out["pool_bytes"] = options_.pool_bytes;
+  if (options_.beside_bytes > 0) out["beside_bytes"] = options_.beside_bytes;
   if (options_.bench == "connect") {
     out["count"] = options_.count;
     out.erase("seconds");
@@ -205,6 +235,8 @@ Result<json> Measurement::run() {
   if (!alone_.empty()) {
     const double alone = median(alone_);
     out["one_client"] = {{"ops_per_s", alone}, {"ratio", out["ops_per_s"].get<double>() / alone}};
+    if (!limit_of_all_.empty())
+      out["one_client"]["limit_ratio"] = median(limit_of_all_) / out["limit"]["value"].get<double>();
   }
   if (out.contains("work_requests")) {
     for (const char* key : {"work_requests", "doorbells", "completions"}) {

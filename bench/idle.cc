@@ -2,6 +2,8 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <vector>
 
@@ -18,6 +20,8 @@ namespace {
 // time in which credits return and timers of connecting end
 constexpr Nanos kSettle = std::chrono::seconds(1);
 
+constexpr std::uint64_t kLeastCall = 64;  // bytes
+
 // The most KiB of one peer.
 constexpr double kPssBarKib = 64;
 
@@ -30,17 +34,27 @@ std::int64_t open_descriptors() {
   return out;
 }
 
-// Calls each peer, one after the other.
-Status call_all(PeerAgent& agent, const std::vector<std::string>& addresses, std::uint32_t calls) {
-  const ByteVector payload(64);
+// Of larger calls: each size is this many times the one before, and comes this often.
+constexpr std::uint64_t kNextSize = 4;
+constexpr std::uint32_t kLargerCalls = 4;
+
+Status call_one(Peer& peer, const ByteVector& payload, std::uint32_t calls) {
+  for (std::uint32_t i = 0; i < calls; ++i) {
+    if (interrupted()) return {Code::kCancelled, "interrupted"};
+    const auto reply = peer.call<ByteVector>("bench", "echo", payload).wait();
+    if (!reply) return reply.error();
+    if (!same_bytes(*reply, payload)) return {Code::kCorrupt, "a peer sent back other bytes"};
+  }
+  return {};
+}
+
+// Calls peers, one after the other.
+Status call_all(PeerAgent& agent, std::span<const std::string> addresses, const IdleOptions& options) {
   for (const std::string& address : addresses) {
     Peer peer = agent.peer(address);
-    for (std::uint32_t i = 0; i < calls; ++i) {
-      if (interrupted()) return {Code::kCancelled, "interrupted"};
-      const auto reply = peer.call<ByteVector>("bench", "echo", payload).wait();
-      if (!reply) return reply.error();
-      if (*reply != payload) return {Code::kCorrupt, "a peer sent back other bytes"};
-    }
+    SLIME_TRY(call_one(peer, ByteVector(kLeastCall), options.calls));
+    for (std::uint64_t size = kLeastCall * kNextSize; size <= options.up_to; size *= kNextSize)
+      SLIME_TRY(call_one(peer, ByteVector(size), kLargerCalls));
   }
   return {};
 }
@@ -70,6 +84,76 @@ Status pass(Child& peers, Nanos span) {
   return line ? Status(Code::kInternal, str("the peers said: ", *line)) : line.error();
 }
 
+// What was measured of the counted peers.
+struct Idle {
+  std::string provider;
+  double seconds = 0;
+  double cpu = 0;
+  double connect_ms = 0;
+  double kib = 0;          // of one peer
+  double descriptors = 0;  // of one peer
+  std::optional<double> first_kib;
+};
+
+nlohmann::json report_of(const IdleOptions& options, const Idle& idle) {
+  nlohmann::json out = {{"bench", "idle"},
+                        {"provider", idle.provider},
+                        {"peers", options.peers},
+                        {"calls", options.calls},
+                        {"up_to", options.up_to},
+                        {"seconds", idle.seconds},
+                        {"cpu_percent", 100 * idle.cpu / idle.seconds},
+                        {"connect_ms", idle.connect_ms},
+                        {"pss_kib_per_peer", idle.kib},
+                        {"fds_per_peer", idle.descriptors},
+                        {"registry", !options.ctrl_url.empty()},
+                        {"ratio_to_limit", idle.kib / kPssBarKib}};
+  out["limit"] = {{"name", "what a peer is meant to stay under, KiB (no limit of the machine)"},
+                  {"kind", "bar"},
+                  {"figure", "pss_kib_per_peer"},
+                  {"less_is_better", true},
+                  {"value", kPssBarKib},
+                  {"spread", {kPssBarKib, kPssBarKib}}};
+  if (idle.first_kib) out["first_peer_kib"] = *idle.first_kib;
+  return out;
+}
+
+// Measures an agent with connections to `addresses`; `peers` is their process.
+Result<Idle> measure_agent(PeerAgent& agent, std::span<const std::string> addresses, Child& peers,
+                           const IdleOptions& options) {
+  Idle out;
+  SLIME_TRY(pass(peers, kSettle));
+  // What large calls leave once in this process is not a peer's.
+  if (options.up_to > 0 && addresses.size() > 1) {
+    const double before = pss_kib();
+    SLIME_TRY(call_all(agent, addresses.first(1), options));
+    SLIME_TRY(pass(peers, kSettle));
+    out.first_kib = pss_kib() - before;
+    addresses = addresses.subspan(1);
+  }
+  const auto count = static_cast<double>(addresses.size());
+  const double kib_before = pss_kib();
+  const std::int64_t descriptors_before = open_descriptors();
+  const TimePoint connecting = steady_clock().now();
+  for (const std::string& address : addresses) {
+    if (auto connected = agent.peer(address).connect().wait(); !connected)
+      return std::move(connected).error();
+  }
+  out.connect_ms = std::chrono::duration<double, std::milli>(steady_clock().now() - connecting).count();
+  SLIME_TRY(call_all(agent, addresses, options));
+  SLIME_TRY(pass(peers, kSettle));
+
+  const double cpu_before = cpu_seconds();
+  const TimePoint begin = steady_clock().now();
+  SLIME_TRY(pass(peers, to_nanos(options.seconds)));
+  out.seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
+  out.cpu = cpu_seconds() - cpu_before;
+  out.kib = (pss_kib() - kib_before) / count;
+  out.descriptors = static_cast<double>(open_descriptors() - descriptors_before) / count;
+  out.provider = agent.peer(addresses[0]).info().provider;
+  return out;
+}
+
 }  // namespace
 
 int run_peers(std::uint32_t count, const std::string& provider) {
@@ -91,46 +175,11 @@ Result<std::string> measure_idle(const IdleOptions& options) {
   agent_options.provider = options.provider;
   auto agent = PeerAgent::start(agent_options);
   if (!agent) return std::move(agent).error();
-  SLIME_TRY(pass(*child, kSettle));
-  const double kib_before = pss_kib();
-  const std::int64_t descriptors_before = open_descriptors();
-  const TimePoint connecting = steady_clock().now();
-  for (const std::string& address : addresses) {
-    if (auto connected = (*agent)->peer(address).connect().wait(); !connected)
-      return std::move(connected).error();
-  }
-  const double connect_ms =
-      std::chrono::duration<double, std::milli>(steady_clock().now() - connecting).count();
-  SLIME_TRY(call_all(**agent, addresses, options.calls));
-  SLIME_TRY(pass(*child, kSettle));
-
-  const double cpu_before = cpu_seconds();
-  const TimePoint begin = steady_clock().now();
-  SLIME_TRY(pass(*child, to_nanos(options.seconds)));
-  const double seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
-  const double cpu = cpu_seconds() - cpu_before;
-  const double kib = (pss_kib() - kib_before) / options.peers;
-  return nlohmann::json{
-      {"bench", "idle"},
-      {"provider", (*agent)->peer(addresses[0]).info().provider},
-      {"peers", options.peers},
-      {"calls", options.calls},
-      {"seconds", seconds},
-      {"cpu_percent", 100 * cpu / seconds},
-      {"connect_ms", connect_ms},
-      {"pss_kib_per_peer", kib},
-      {"fds_per_peer", static_cast<double>(open_descriptors() - descriptors_before) / options.peers},
-      {"registry", !options.ctrl_url.empty()},
-      {"machine", machine},
-      {"limit",
-       {{"name", "what a peer is meant to stay under, KiB (no limit of the machine)"},
-        {"kind", "bar"},
-        {"figure", "pss_kib_per_peer"},
-        {"less_is_better", true},
-        {"value", kPssBarKib},
-        {"spread", {kPssBarKib, kPssBarKib}}}},
-      {"ratio_to_limit", kib / kPssBarKib}}
-      .dump();
+  auto idle = measure_agent(**agent, addresses, *child, options);
+  if (!idle) return std::move(idle).error();
+  nlohmann::json out = report_of(options, *idle);
+  out["machine"] = machine;
+  return out.dump();
 }
 
 }  // namespace slime::bench

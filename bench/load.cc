@@ -48,26 +48,6 @@ Status Load::run(Nanos span, Outcome& out) {
 
 namespace {
 
-class Calls final : public Load {
- public:
-  // Each slot has its own payload, so that the reply of another call is found to be wrong.
-  Calls(std::unique_ptr<Face> face, const Options& options)
-      : Load(options.inflight, true),
-        face_(std::move(face)),
-        payloads_(options.inflight, ByteVector(options.size)) {
-    for (std::uint32_t i = 0; i < options.inflight; ++i) Rng(kSeed + i).fill(payloads_[i]);
-  }
-
- private:
-  Status start(std::uint32_t slot) override { return face_->call(slot, payloads_[slot]); }
-  Status finish(std::uint32_t slot) override { return face_->finish(slot); }
-  bool check(std::uint32_t slot) override { return face_->brought_back(slot, payloads_[slot]); }
-  [[nodiscard]] transport::EndpointCounters counters() const override { return face_->counters(); }
-
-  const std::unique_ptr<Face> face_;
-  std::vector<ByteVector> payloads_;
-};
-
 // Blocks in the client's own part of the server's region; cold ones in the whole region.
 class Blocks final : public Load {
  public:
@@ -167,14 +147,20 @@ class Blocks final : public Load {
   std::size_t cursor_ = 0;
 };
 
+Result<std::unique_ptr<Face>> make_face(const Options& options, const std::string& address,
+                                        std::uint32_t index) {
+  if (options.face == "channel") return make_channel_face(options, address, index);
+  auto connection = connect_agent(options, address, index);
+  if (!connection) return std::move(connection).error();
+  return make_peer_face(options, *connection);
+}
+
 }  // namespace
 
-Result<LoadClient> make_face_load(const Options& options, const std::string& address, std::uint32_t index) {
-  auto face = options.face == "channel" ? make_channel_face(options, address, index)
-                                        : make_peer_face(options, address, index);
+Result<LoadClient> make_block_load(const Options& options, const std::string& address, std::uint32_t index) {
+  auto face = make_face(options, address, index);
   if (!face) return std::move(face).error();
   const std::string provider = (*face)->provider();
-  if (options.bench == "rpc") return LoadClient{std::make_unique<Calls>(std::move(*face), options), provider};
   auto blocks = std::make_unique<Blocks>(std::move(*face), options, index);
   SLIME_TRY(blocks->prepare());
   return LoadClient{std::move(blocks), provider};

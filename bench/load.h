@@ -26,6 +26,8 @@ struct Outcome {
   std::uint64_t faults = 0;            // page faults of this process
   std::uint64_t blocks = 0;            // cold: moved blocks
   std::uint64_t distinct = 0;          // cold: different blocks among them
+  std::uint64_t beside_bytes = 0;      // of the writes beside the calls
+  double beside_seconds = 0;           // that they took
   transport::EndpointCounters device;  // requests to a device; zeros without a device
 };
 
@@ -82,9 +84,15 @@ class Face {
   [[nodiscard]] virtual MutableBytes memory() const = 0;
 };
 
+// An agent that is connected to the server. Several faces may share it. Thread: any.
+struct Connection {
+  std::shared_ptr<PeerAgent> agent;
+  Peer peer;
+};
+Result<Connection> connect_agent(const Options& options, const std::string& address, std::uint32_t index);
+std::unique_ptr<Face> make_peer_face(const Options& options, const Connection& connection);
+
 // Connects to the server at `address`.
-Result<std::unique_ptr<Face>> make_peer_face(const Options& options, const std::string& address,
-                                             std::uint32_t index);
 Result<std::unique_ptr<Face>> make_channel_face(const Options& options, const std::string& address,
                                                 std::uint32_t index);
 
@@ -93,8 +101,9 @@ struct LoadClient {
   std::unique_ptr<Load> load;
   std::string provider;
 };
-// Connect to the server at `address`. make_face_load() makes calls, or moves blocks.
-Result<LoadClient> make_face_load(const Options& options, const std::string& address, std::uint32_t index);
+// Connect to the server at `address`.
+Result<LoadClient> make_call_load(const Options& options, const std::string& address, std::uint32_t index);
+Result<LoadClient> make_block_load(const Options& options, const std::string& address, std::uint32_t index);
 Result<LoadClient> make_notify_load(const Options& options, const std::string& address);
 Result<LoadClient> make_connect_load(const Options& options, const std::string& address);
 Result<LoadClient> make_cache_load(const Options& options, const std::string& address);

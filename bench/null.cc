@@ -98,9 +98,9 @@ class AgentEnds final : public NullEnds {
     if (!region) return std::move(region).error();
     region_ = std::move(*region);
     SLIME_TRY(server_->publish("bulk", region_));
-    auto face = make_peer_face(options, server_->address(), 0);
-    if (!face) return std::move(face).error();
-    face_ = std::move(*face);
+    const auto connection = connect_agent(options, server_->address(), 0);
+    if (!connection) return connection.error();
+    face_ = make_peer_face(options, *connection);
     std::vector<Block> blocks;
     for (std::uint64_t i = 0; i < options.inflight; ++i)
       blocks.push_back({i * options.size, i * options.size});

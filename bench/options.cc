@@ -39,6 +39,11 @@ Status Options::validate() const {
   if (bench == "cache") return validate_cache(*this);
   if (size > kMaxRegion / inflight / clients / count / 2)
     return bad("--size x --count x --inflight x --clients: at most 2 GiB");
+  if (threads > 1 && face != "peer") return bad("--threads: with --face peer");
+  if (inflight % threads != 0) return bad("--threads: each has as many of --inflight as the others");
+  if (beside_bytes > 0 && (face != "peer" || clients != 1)) return bad("--beside: one client, --face peer");
+  if (beside_bytes > kMaxRegion / 2) return bad("--beside: at most 2 GiB");
+  if (face == "numbers" && count == 1) return bad("--face numbers: blocks");
   if (face == "channel" && mode != "caller")
     return bad("--face channel: callers drive the loop, so --mode caller");
   if (face == "channel" && provider == "auto")
@@ -48,8 +53,8 @@ Status Options::validate() const {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Options, bench, face, provider, mode, operation, size, count,
-                                                memory, cold, pool_bytes, adjacent, inflight, clients,
-                                                seconds, warmup_seconds)
+                                                memory, cold, pool_bytes, adjacent, inflight, threads,
+                                                beside_bytes, clients, seconds, warmup_seconds)
 
 std::string Options::to_text() const { return json(*this).dump(); }
 

@@ -9,8 +9,10 @@ namespace slime::bench {
 
 // The flags of a measurement between a server and its clients.
 struct Options {
-  std::string bench = "rpc";        // rpc, bulk, blocks, notify, connect, cache
-  std::string face = "peer";        // peer: agents; channel: a Channel and its endpoint, which callers drive
+  std::string bench = "rpc";  // rpc, bulk, blocks, notify, connect, cache
+  // peer: agents; prepared, numbers: their prepared batches, their blocks by number; channel: a
+  // Channel and its endpoint, which callers drive
+  std::string face = "peer";
   std::string provider = "auto";    // PeerAgent::provider_names(); with a channel not "auto"
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop
   std::string operation = "write";  // bulk, blocks: write, read; cache: get, put
@@ -21,7 +23,9 @@ struct Options {
   std::uint64_t pool_bytes = std::uint64_t{512} << 20;  // cold: of each side; cache: of all objects
   bool adjacent = false;                                // blocks: without gaps
   std::uint32_t inflight = 1;                           // of each client
-  std::uint32_t clients = 1;                            // processes
+  std::uint32_t threads = 1;       // rpc: of each client, which share its agent and --inflight
+  std::uint64_t beside_bytes = 0;  // rpc: of writes, one after the other, beside the calls; 0: none
+  std::uint32_t clients = 1;       // processes
   double seconds = 3;
   double warmup_seconds = 0.3;
   std::uint32_t rounds = 1;  // of measurement and limit; of the driver alone

@@ -20,6 +20,7 @@ class Figure(typing.NamedTuple):
     name: str
     less_is_better: bool
     value: float
+    cost: typing.Optional[dict] = None  # what the run cost, for the report
 
 
 class Round(typing.NamedTuple):
@@ -28,6 +29,7 @@ class Round(typing.NamedTuple):
     first: float
     second: float
     cache_lines_us: typing.Tuple[float, float, float]
+    costs: tuple = (None, None)  # of both sides
 
     @property
     def ratio(self) -> float:
@@ -75,7 +77,9 @@ class Series:
         first, second = self._item.sides
 
         def named(each: Round) -> dict:
-            return {first: each.first, second: each.second, "cache_lines_us": each.cache_lines_us}
+            out = {first: each.first, second: each.second, "cache_lines_us": each.cache_lines_us}
+            costs = {name: cost for name, cost in zip((first, second), each.costs) if cost}
+            return {**out, "cost": costs} if costs else out
 
         out = {"line": self._item.name, "figure": self._figure.name, "less_is_better": self._figure.less_is_better,
                "bar": self._bar, "verdict": self.verdict(limits.least_rounds),
@@ -119,7 +123,7 @@ class Pairs:
         if not series:
             series += [Series(item, figure) for figure in first]
         for each, one, other in zip(series, first, second):
-            each.add(Round(one.value, other.value, tuple(times)), self._limits.drift)
+            each.add(Round(one.value, other.value, tuple(times), (one.cost, other.cost)), self._limits.drift)
 
     def report(self) -> list:
         return [each.report(self._limits) for series in self._series.values() for each in series]

@@ -11,10 +11,10 @@ namespace {
 
 class PeerFace final : public Face {
  public:
-  PeerFace(std::unique_ptr<PeerAgent> agent, Peer peer, const Options& options)
+  PeerFace(const Options& options, const Connection& connection)
       : options_(options),
-        agent_(std::move(agent)),
-        peer_(std::move(peer)),
+        agent_(connection.agent),
+        peer_(connection.peer),
         calls_(options.inflight),
         moves_(options.inflight) {}
 
@@ -25,8 +25,15 @@ class PeerFace final : public Face {
     return {};
   }
   Status move(std::uint32_t slot, std::size_t first, std::size_t count, bool write) override {
-    const auto copies = std::span<const Copy>(copies_).subspan(first, count);
-    moves_[slot] = write ? peer_.write(copies) : peer_.read(copies);
+    if (options_.face == "prepared") {
+      moves_[slot] = (write ? writes_ : reads_)[first / count].post();
+    } else if (options_.face == "numbers") {
+      const BlockIds blocks = numbers(first, count);
+      moves_[slot] = write ? peer_.write_blocks(blocks) : peer_.read_blocks(blocks);
+    } else {
+      const auto copies = std::span<const Copy>(copies_).subspan(first, count);
+      moves_[slot] = write ? peer_.write(copies) : peer_.read(copies);
+    }
     return {};
   }
   Status finish(std::uint32_t slot) override {
@@ -48,13 +55,38 @@ class PeerFace final : public Face {
     remote_ = *remote;
     for (const Block& block : blocks)
       copies_.push_back({local_, block.local, remote_, base + block.remote, options_.size});
+    if (options_.face == "prepared") return prepare();
+    for (const Block& block : blocks) {
+      local_ids_.push_back(block.local / options_.size);
+      remote_ids_.push_back((base + block.remote) / options_.size);
+    }
     return {};
   }
   [[nodiscard]] MutableBytes memory() const override { return local_.bytes(); }
 
  private:
+  [[nodiscard]] BlockIds numbers(std::size_t first, std::size_t count) const {
+    return {.local = local_,
+            .remote = remote_,
+            .local_ids = std::span(local_ids_).subspan(first, count),
+            .remote_ids = std::span(remote_ids_).subspan(first, count),
+            .block_bytes = options_.size};
+  }
+  // Prepares a batch for each operation, in both directions.
+  Status prepare() {
+    for (std::size_t first = 0; first < copies_.size(); first += options_.count) {
+      const auto copies = std::span<const Copy>(copies_).subspan(first, options_.count);
+      for (const Transfer transfer : {Transfer::kWrite, Transfer::kRead}) {
+        auto batch = peer_.prepare(transfer, copies);
+        if (!batch) return std::move(batch).error();
+        (transfer == Transfer::kWrite ? writes_ : reads_).push_back(std::move(*batch));
+      }
+    }
+    return {};
+  }
+
   const Options options_;
-  const std::unique_ptr<PeerAgent> agent_;
+  const std::shared_ptr<PeerAgent> agent_;
   Peer peer_;
   std::vector<Future<ByteVector>> calls_;
   std::vector<Future<None>> moves_;
@@ -62,18 +94,25 @@ class PeerFace final : public Face {
   Pages foreign_;                            // outlives the region over it
   MemoryRegion local_;
   RemoteRegion remote_;
-  std::vector<Copy> copies_;  // one for each block
+  std::vector<Copy> copies_;              // one for each block
+  std::vector<std::uint64_t> local_ids_;  // of each block, in units of its size
+  std::vector<std::uint64_t> remote_ids_;
+  std::vector<PreparedBatch> writes_;  // one for each operation
+  std::vector<PreparedBatch> reads_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Face>> make_peer_face(const Options& options, const std::string& address,
-                                             std::uint32_t index) {
+Result<Connection> connect_agent(const Options& options, const std::string& address, std::uint32_t index) {
   auto agent = PeerAgent::start(agent_options(options, str("bench-client-", index)));
   if (!agent) return std::move(agent).error();
   Peer peer = (*agent)->peer(address);
   if (auto connected = peer.connect().wait(); !connected) return std::move(connected).error();
-  return std::unique_ptr<Face>(new PeerFace(std::move(*agent), std::move(peer), options));
+  return Connection{std::move(*agent), std::move(peer)};
+}
+
+std::unique_ptr<Face> make_peer_face(const Options& options, const Connection& connection) {
+  return std::make_unique<PeerFace>(options, connection);
 }
 
 }  // namespace slime::bench

@@ -20,7 +20,8 @@ import re
 import sys
 import typing
 
-UNITS = {"p50_us": "us", "ops_per_s": "/s", "gb_per_s": "GB/s", "pss_kib_per_peer": "KiB", "ns_per_op": "ns"}
+UNITS = {"p50_us": "us", "ops_per_s": "/s", "gb_per_s": "GB/s", "pss_kib_per_peer": "KiB", "ns_per_op": "ns",
+         "p99_us": "us", "share": ""}
 SIZES = {"64": 64, "1K": 1 << 10, "16K": 1 << 14, "256K": 1 << 18, "1M": 1 << 20, "4M": 1 << 22,
          "16M": 1 << 24}
 

@@ -50,13 +50,21 @@ Status serve(const Options& options) {
   SLIME_TRY((*agent)->serve(service));
   Pages foreign;
   MemoryRegion region;
-  if (options.bench == "bulk") {
+  if (options.moves_blocks()) {
     auto allocated =
         make_region(**agent, options, region_bytes(options) * options.clients, Rights::kReadWrite, foreign);
     if (!allocated) return std::move(allocated).error();
     region = std::move(*allocated);
     Rng(kSeed).fill(region.bytes());
     SLIME_TRY((*agent)->publish("bulk", region));
+  }
+  MemoryRegion beside;
+  if (options.beside_bytes > 0) {
+    auto allocated = (*agent)->allocate(options.beside_bytes, Rights::kReadWrite);
+    if (!allocated) return std::move(allocated).error();
+    beside = std::move(*allocated);
+    Rng(kSeed).fill(beside.bytes());
+    SLIME_TRY((*agent)->publish("beside", beside));
   }
   std::unique_ptr<cache::CacheServer> cache;
   if (options.bench == "cache") {

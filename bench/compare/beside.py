@@ -119,11 +119,14 @@ class Setting(typing.NamedTuple):
     folder: pathlib.Path  # of the compiled programs
     seconds: float
     timeout: float
+    slime: pathlib.Path = pathlib.Path("slime")  # the program
+    venv: pathlib.Path = pathlib.Path("venv")  # the environment of other Python packages
 
 
-def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int, clients: int) -> dict:
+def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int, clients: int, threads: int = 1) -> dict:
     """Runs zmq_peer or grpc_peer, over a local socket ("ipc") or loopback. Adds the calls of several
-    clients, and returns the median of their medians."""
+    clients, and returns the median of their medians. `threads` are of each client of zmq_peer, and
+    share its `inflight`."""
     with tempfile.TemporaryDirectory() as folder:
         local = {"zmq_peer": f"ipc://{folder}/socket", "grpc_peer": f"unix:{folder}/socket"}[program]
         over_tcp = {"zmq_peer": "tcp://127.0.0.1:", "grpc_peer": "127.0.0.1:"}[program]
@@ -132,6 +135,7 @@ def run_echo(setting: Setting, program: str, wire: str, size: int, inflight: int
         with programs.Program([binary, "server", address]) as server:
             server.wait_for(lambda: "READY" in server.output())
             command = [binary, "client", address, str(size), str(inflight), f"{setting.seconds:g}"]
+            command += [str(threads)] if threads > 1 else []
             with contextlib.ExitStack() as stack:
                 running = [stack.enter_context(programs.Program(command)) for _ in range(clients)]
                 figures = [client.figures(setting.timeout) for client in running]

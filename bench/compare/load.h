@@ -46,6 +46,12 @@ class Meter {
     last_ = now;
     return now < end_;
   }
+  // Adds the operations of another thread, whose load began at the same time.
+  void add(const Meter& other) {
+    spent_.insert(spent_.end(), other.spent_.begin(), other.spent_.end());
+    count_ += other.count_;
+    last_ = std::max(last_, other.last_);
+  }
   // Prints one JSON object on one line.
   void print() {
     std::sort(spent_.begin(), spent_.end());

@@ -1,9 +1,12 @@
-// An echo over ZeroMQ, DEALER to ROUTER: server ENDPOINT | client ENDPOINT SIZE INFLIGHT SECONDS
+// An echo over ZeroMQ, DEALER to ROUTER:
+// server ENDPOINT | client ENDPOINT SIZE INFLIGHT SECONDS [THREADS]
+// Each thread of the client has a socket of its own; INFLIGHT is of all of them.
 #include <zmq.h>
 
 #include <cstring>
 #include <deque>
 #include <string_view>
+#include <thread>
 
 #include "bench/compare/load.h"
 
@@ -34,15 +37,14 @@ int serve(const char* endpoint) {
   }
 }
 
-int load(const char* endpoint, const peer::Load& load) {
-  void* const socket = open(zmq_ctx_new(), ZMQ_DEALER, endpoint, false);
+void run(void* context, const char* endpoint, const peer::Load& load, peer::Meter& meter) {
+  void* const socket = open(context, ZMQ_DEALER, endpoint, false);
   const std::vector<char> payload(load.size, 'x');
   std::deque<peer::Clock::time_point> started;  // replies come in order
   const auto send = [&] {
     started.push_back(peer::Clock::now());
     if (zmq_send(socket, payload.data(), payload.size(), 0) < 0) peer::fail(zmq_strerror(zmq_errno()));
   };
-  peer::Meter meter(load);
   for (std::size_t i = 0; i < load.inflight; ++i) send();
   std::vector<char> reply(load.size + 1);
   for (bool more = true; more;) {
@@ -53,7 +55,20 @@ int load(const char* endpoint, const peer::Load& load) {
     started.pop_front();
     if (more) send();
   }
-  meter.print();
+}
+
+int load(const char* endpoint, peer::Load load, std::size_t threads) {
+  if (threads == 0 || load.inflight % threads != 0) peer::fail("INFLIGHT is a multiple of THREADS");
+  load.inflight /= threads;
+  void* const context = zmq_ctx_new();
+  std::vector<peer::Meter> meters(threads, peer::Meter(load));
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < threads; ++i)
+    others.emplace_back([&, i] { run(context, endpoint, load, meters[i]); });
+  run(context, endpoint, load, meters[0]);
+  for (std::thread& other : others) other.join();
+  for (std::size_t i = 1; i < threads; ++i) meters[0].add(meters[i]);
+  meters[0].print();
   return 0;
 }
 
@@ -61,7 +76,8 @@ int load(const char* endpoint, const peer::Load& load) {
 
 int main(int count, char** arguments) {
   if (count == 3 && std::string_view(arguments[1]) == "server") return serve(arguments[2]);
-  if (count == 6 && std::string_view(arguments[1]) == "client")
-    return load(arguments[2], peer::load_of(arguments + 3));
-  peer::fail("server ENDPOINT | client ENDPOINT SIZE INFLIGHT SECONDS");
+  if ((count == 6 || count == 7) && std::string_view(arguments[1]) == "client")
+    return load(arguments[2], peer::load_of(arguments + 3),
+                count == 7 ? std::strtoull(arguments[6], nullptr, 10) : 1);
+  peer::fail("server ENDPOINT | client ENDPOINT SIZE INFLIGHT SECONDS [THREADS]");
 }

@@ -41,8 +41,8 @@ class Rows(unittest.TestCase):
         names = [row.name for row in bars.ROWS]
         self.assertEqual(len(names), len(set(names)))
         for row in bars.ROWS:
-            self.assertIn(row.figure, ("p50_us", "ops_per_s", "gb_per_s", "ns_per_op"))
-            known = row.beside.kind in {*beside.NEEDS, bars.PYTHON}
+            self.assertIn(row.figure, bars.tables.UNITS)
+            known = row.beside.kind in {*beside.NEEDS, bars.PYTHON} or row.beside.kind.startswith(bars.GRPC_PYTHON)
             self.assertTrue(row.beside.words or row.beside.value > 0 or known, row.name)
 
     def test_a_row_of_one_run_measures_once(self):
@@ -74,6 +74,52 @@ class Rows(unittest.TestCase):
             sides = bars.item_of(row, lambda words, seconds: runs.append(words) or {"ns_per_op": 150.5}, SETTING).sides
             self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [1, 150.5])
             self.assertEqual(runs, [row.slime.words])
+
+    def test_several_clients_are_judged_beside_the_limit_of_as_many_in_one_run(self):
+        runs = []
+
+        def bench(words, seconds):
+            runs.append((words, seconds))
+            return {**rpc(least_share=0.9), "one_client": {"ratio": 0.6, "limit_ratio": 0.5}}
+
+        row = row_of("clients-8-tcp")
+        self.assertFalse(row.less_is_better)
+        sides = bars.item_of(row, bench, SETTING).sides
+        self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [0.5, 0.6])
+        self.assertEqual(runs, [(row.slime.words, bars.SHARING_SECONDS)])
+        sides = bars.item_of(row_of("clients-8-tcp-share"), bench, SETTING).sides
+        self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [1, 0.9])
+
+    def test_a_difference_is_above_zero(self):
+        row = row_of("python-blocks-1538")
+        self.assertEqual((row.bar, row.less_is_better), (60, True))
+        row = row._replace(slime=row.slime._replace(peer=lambda setting: {"p50_us": 100.0}))
+        for ours, difference in ((60.0, 40.0), (120.0, bars.LEAST_DIFFERENCE)):
+            runs = []
+            sides = bars.item_of(row, lambda words, seconds: runs.append(words) or {"p50_us": ours}, SETTING).sides
+            self.assertEqual(sides["slime"]()[0].value, difference)
+            self.assertEqual(runs, [row.slime.minus])
+
+    def test_the_tail_beside_writes_is_compared_with_the_tail_without(self):
+        row = row_of("call-tail-1G-shm")
+        self.assertTrue(row.less_is_better)
+        reports = {row.beside.words: rpc(p99_us=4.0), row.slime.words: rpc(p99_us=12.0)}
+        sides = bars.item_of(row, lambda words, seconds: reports[words], SETTING).sides
+        self.assertEqual([sides[side]()[0].value for side in ("beside", "slime")], [4.0, 12.0])
+        self.assertIn("--beside 1G", row.slime.words)
+
+    def test_connections_are_counted_not_timed(self):
+        commands = []
+        run_slime, programs.run_slime = programs.run_slime, lambda command, *_: commands.append(command)
+        self.addCleanup(setattr, programs, "run_slime", run_slime)
+        for words in (row_of("connect-shm").slime.words, row_of("idle-peer").slime.words):
+            bars.run_bench(pathlib.Path("slime"), 10, words, 0.5)
+        self.assertEqual(["--seconds" in command for command in commands], [False, True])
+
+    def test_the_threads_of_a_client_share_what_is_in_flight_on_both_sides(self):
+        row = row_of("calls-64-default-threads")
+        self.assertIn("--inflight 64 --threads 4", row.slime.words)
+        self.assertEqual((row.beside.peer.keywords["inflight"], row.beside.peer.keywords["threads"]), (64, 4))
 
     def test_a_report_without_the_figure_is_an_error(self):
         sides = bars.item_of(row_of("calls-64-spinning"), lambda words, seconds: {"ops_per_s": 0}, SETTING).sides
@@ -137,6 +183,28 @@ class Program(unittest.TestCase):
             self.assertEqual(found["call-1-default"]["verdict"], verdict)
             self.assertAlmostEqual(found["call-1-default"]["ratio"], p50 / 10)
             self.assertEqual(len(found["call-1-default"]["kept"]), 2)
+
+    def test_the_processors_that_both_sides_used_are_printed_and_kept(self):
+        row = row_of("call-1-default")
+        costs = {"client_cpu_s_per_million": 1.25, "server_cpu_s_per_million": 0.5, "cpu_s_per_gib": 7.0}
+        report = self.folder / "report.json"
+        status, out, errors = self.run_bars({row.beside.words: rpc(p50_us=10.0), row.slime.words: rpc(p50_us=11.0, p99_us=11.0, **costs)},
+                                            "--only", "call-1-default", "--rounds", "2", "--json", report)
+        self.assertEqual(status, 0, errors)
+        self.assertIn("- | 1.25+0.50/M", out)
+        for each in json.loads(report.read_text())["rows"][0]["kept"]:
+            self.assertEqual(each["cost"], {"slime": costs})
+
+    def test_rows_of_blocks_have_the_processor_time_of_a_gib(self):
+        cost = {"client_cpu_s_per_million": 1.0, "server_cpu_s_per_million": 2.0, "cpu_s_per_gib": 0.25}
+        line = {"figure": "gb_per_s", "kept": [{"cost": {"beside": cost, "slime": {**cost, "cpu_s_per_gib": 0.5}}}]}
+        self.assertEqual(bars.cpu_text(line), "0.25/GiB | 0.50/GiB")
+        self.assertEqual(bars.cpu_text({"figure": "gb_per_s", "kept": []}), "-")
+
+    def test_what_a_row_needs_is_named_when_it_is_missing(self):
+        status, _, errors = self.run_bars({}, "--only", "asyncio-64-python", "--venv", str(self.folder / "none"))
+        self.assertEqual(status, 2)
+        self.assertRegex(errors, "cannot import slime|no grpc.aio in .*none: run this with --install")
 
     def test_a_bar_in_nanoseconds_is_the_figure_itself(self):
         row = row_of("null-write-endpoint")

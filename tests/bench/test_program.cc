@@ -157,6 +157,75 @@ TEST_CASE("several clients: the total beside that of one, and the least share") 
   CHECK(out["least_share"] <= 1.0001);
 }
 
+TEST_CASE("several clients that block stand beside as many limits at the same time") {
+  for (const char* provider : {"tcp", "shm"}) {
+    const json out =
+        report(with({"rpc", "--clients", "3", "--inflight", "2", "--provider", provider}, kBrief));
+    CHECK(out["one_client"]["limit_ratio"] > 0);
+  }
+  const json spinning = report(
+      with({"rpc", "--clients", "2", "--inflight", "2", "--mode", "caller", "--provider", "shm"}, kBrief));
+  CHECK_FALSE(spinning["one_client"].contains("limit_ratio"));
+}
+
+TEST_CASE("threads of a client share its agent and what is in flight") {
+  for (const char* mode : {"thread", "caller"}) {
+    const json out = report(
+        with({"rpc", "--threads", "4", "--inflight", "8", "--mode", mode, "--provider", "shm"}, kBrief));
+    check_report(out, "shm");
+    CHECK(out["threads"] == 4);
+    CHECK(out["inflight"] == 8);
+    CHECK(out["p50_us"] <= out["p99_us"]);
+  }
+}
+
+TEST_CASE("calls beside large writes to the same peer") {
+  for (const char* provider : {"tcp", "shm"}) {
+    const json out = report(with({"rpc", "--beside", "4M", "--provider", provider}, kBrief));
+    check_report(out, provider);
+    CHECK(out["beside_bytes"] == 4 << 20);
+    CHECK(out["beside_gb_per_s"] > 0);
+  }
+}
+
+TEST_CASE("blocks by prepared batches and by number move what other blocks do") {
+  for (const char* provider : {"tcp", "shm"}) {
+    for (const char* operation : {"write", "read"}) {
+      for (const auto& words : std::vector<std::vector<std::string>>{
+               {"bulk", "--face", "prepared", "--size", "4K", "--clients", "2"},
+               {"blocks", "--face", "prepared", "--count", "20", "--mode", "thread"},
+               {"blocks", "--face", "numbers", "--count", "20", "--inflight", "2"}}) {
+        const json out = report(with(with(words, kBrief), {"--op", operation, "--provider", provider}));
+        check_report(out, provider);
+        CHECK(out["face"] == words[2]);
+        CHECK(out["gb_per_s"] > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("the processor time of both sides") {
+  const json out = report(with({"rpc", "--provider", "tcp"}, kBrief));
+  CHECK(out["client_cpu_s_per_million"] >= 0);
+  CHECK(out["server_cpu_s_per_million"] >= 0);
+  const double total =
+      out["client_cpu_s_per_million"].get<double>() + out["server_cpu_s_per_million"].get<double>();
+  CHECK(total > 0);
+  // 64 bytes there and back.
+  CHECK(out["cpu_s_per_gib"].get<double>() == doctest::Approx(total / 1e6 / 128 * (1 << 30)));
+}
+
+TEST_CASE("an idle peer after larger calls: what the first peer leaves in the process is not counted") {
+  const json out = report(
+      {"idle", "--peers", "3", "--calls", "5", "--up-to", "1M", "--seconds", "0.05", "--provider", "shm"});
+  check_report(out, "shm");
+  CHECK(out["up_to"] == 1 << 20);
+  CHECK(out["first_peer_kib"] > 0);
+  const json alone = report(
+      {"idle", "--peers", "1", "--calls", "1", "--up-to", "256", "--seconds", "0.05", "--provider", "shm"});
+  CHECK_FALSE(alone.contains("first_peer_kib"));
+}
+
 TEST_CASE("cold blocks are different ones until each block was moved") {
   for (const char* operation : {"write", "read"}) {
     const json out = report(
@@ -261,6 +330,11 @@ TEST_CASE("wrong options are told with exit code 2") {
                                              {"bulk", "--cold", "--pool-size", "1M", "--size", "1M"},
                                              {"bulk", "--cold", "--face", "channel", "--mode", "caller"},
                                              {"bulk", "--cold", "--clients", "2"},
+                                             {"rpc", "--threads", "3", "--inflight", "8"},
+                                             {"rpc", "--threads", "2", "--inflight", "8", "--face", "channel",
+                                              "--mode", "caller", "--provider", "shm"},
+                                             {"rpc", "--beside", "1M", "--clients", "2"},
+                                             {"bulk", "--face", "numbers"},
                                              {"cache", "--batch", "0"},
                                              {"connect", "--count", "0"},
                                              {"ctrl", "--ttl", "1", "--heartbeat", "1"},

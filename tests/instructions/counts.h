@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+namespace slime::testing {
+
+// What this program, in all its threads, has done so far.
+struct Counts {
+  std::uint64_t locks = 0;   // pthread_mutex_lock and pthread_mutex_trylock
+  std::uint64_t clocks = 0;  // clock_gettime
+  Counts operator-(const Counts& other) const { return {locks - other.locks, clocks - other.clocks}; }
+  Counts& operator+=(const Counts& other) {
+    locks += other.locks;
+    clocks += other.clocks;
+    return *this;
+  }
+};
+Counts counts();
+
+}  // namespace slime::testing
