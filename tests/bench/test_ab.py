@@ -82,13 +82,13 @@ class Figures(unittest.TestCase):
     def test_the_figure_is_the_one_that_has_a_limit(self):
         for name, figure, less_is_better in (("rpc", "p50_us", True), ("connect", "p50_us", True),
                                              ("rpc_64", "ops_per_s", False), ("bulk", "gb_per_s", False)):
-            self.assertEqual(ab.figures_of(CAPTURED[name]), [(figure, less_is_better, CAPTURED[name][figure])])
+            self.assertEqual(ab.figures_of(CAPTURED[name]), [pairs.Figure(figure, less_is_better, CAPTURED[name][figure])])
 
     def test_a_control_server_has_the_time_of_a_heartbeat_and_its_processor_time(self):
         run = CAPTURED["ctrl"]["runs"][0]
         self.assertEqual(ab.figures_of(CAPTURED["ctrl"]),
-                         [("heartbeat_p99_ms", True, run["heartbeats"]["from_due_ms"]["p99"]),
-                          ("cpu_cores", True, run["server"]["cpu_cores"])])
+                         [pairs.Figure("heartbeat_p99_ms", True, run["heartbeats"]["from_due_ms"]["p99"]),
+                          pairs.Figure("cpu_cores", True, run["server"]["cpu_cores"])])
         with self.assertRaises(programs.Failed):
             ab.figures_of({"bench": "ctrl", "runs": [run, run]})
 
