@@ -12,7 +12,8 @@ fi
 # Only five of the tests that start Python repeatedly, which takes up to half a minute per start on
 # an emulated machine. Without tests that name another provider or use none; tests of encoding,
 # output or checks before sending, which do not depend on the provider (of arrays per dtype only
-# float32); tests of stream timers; and tests that load torch, which alone takes minutes.
+# float32); tests of stream timers and of workers, which count on the scheduler of a whole machine;
+# and tests that load torch, which alone takes minutes.
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way
   'tests/python/test_service_proxy.py::test_calls_go_on_when_a_server_is_killed[THREAD]'
@@ -25,7 +26,7 @@ for file in tests/python/test_*.py; do
     test_exit.py | test_subinterpreters.py | test_user_exceptions.py | test_asyncio_loops.py | test_closing.py) ;;
     test_texts.py | test_async_calls.py | test_frozen_server.py | test_exit_waits.py | test_fork.py) ;;
     test_user_exceptions_elsewhere.py | test_descriptors.py | test_other_versions.py | test_service_proxy.py) ;;
-    test_stream_idle.py | test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
+    test_workers.py | test_stream_idle.py | test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
     *) tests+=("$file") ;;
   esac
 done
