@@ -4,13 +4,31 @@ namespace slime::transport {
 
 TimerId Timers::add(TimePoint when, Task task) {
   const TimerId id{when, ++sequence_};
-  timers_.emplace(Key(when, id.sequence), std::move(task));
+  const Key key(when, id.sequence);
+  if (spares_.empty()) {
+    timers_.emplace(key, std::move(task));
+    return id;
+  }
+  Map::node_type node = std::move(spares_.back());
+  spares_.pop_back();
+  node.key() = key;
+  node.mapped() = std::move(task);
+  timers_.insert(std::move(node));
   return id;
 }
 
+Task Timers::take(Map::iterator timer) {
+  Map::node_type node = timers_.extract(timer);
+  Task task = std::move(node.mapped());
+  node.mapped() = Task();
+  if (spares_.size() < kMostSpares) spares_.push_back(std::move(node));
+  return task;
+}
+
 void Timers::cancel(TimerId& id) {
-  if (id) timers_.erase(Key(id.when, id.sequence));
+  const auto timer = id ? timers_.find(Key(id.when, id.sequence)) : timers_.end();
   id = TimerId{};
+  if (timer != timers_.end()) take(timer);
 }
 
 bool Timers::run_due(TimePoint now) {
@@ -26,8 +44,7 @@ bool Timers::run_due(TimePoint now) {
     while (it != timers_.end() && it->first.second > newest) ++it;
     if (it == timers_.end() || it->first.first > now) return ran;
     last = it->first;
-    Task task = std::move(it->second);
-    timers_.erase(it);
+    Task task = take(it);
     task();
     ran = true;
   }

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/function.h"
@@ -16,7 +18,8 @@ struct TimerId {
 };
 
 // The timers of one loop. Each runs its task once. Timers for the same time run in the order in
-// which they were added. Thread: the one that drives the loop.
+// which they were added. Keeps the memory of some timers that have ended for those to come, so that
+// a timer that is armed again and again allocates nothing. Thread: the one that drives the loop.
 class Timers {
  public:
   TimerId add(TimePoint when, Task task);
@@ -31,7 +34,14 @@ class Timers {
 
  private:
   using Key = std::pair<TimePoint, std::uint64_t>;
-  std::map<Key, Task> timers_;
+  using Map = std::map<Key, Task>;
+  static constexpr std::size_t kMostSpares = 64;
+
+  // Takes the timer out and keeps its node. Returns the task.
+  Task take(Map::iterator timer);
+
+  Map timers_;
+  std::vector<Map::node_type> spares_;
   std::uint64_t sequence_ = 0;
 };
 
