@@ -55,7 +55,8 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
   devices_ = std::move(*devices);
 
   transport::LoopOptions waiting;
-  if (options_.progress == Progress::kCaller) waiting.max_spin = transport::limits::kCallerSpin;
+  waiting.max_spin = options_.progress == Progress::kCaller ? transport::limits::kCallerSpin
+                                                            : transport::limits::kThreadSpin;
   if (options_.progress == Progress::kPolled) waiting.nap = transport::limits::kLoopPolledNap;
   auto loop = transport::Loop::create(waiting);
   if (!loop) return std::move(loop).error();
@@ -94,8 +95,7 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
       agent::OperationStarter::Parts{.owner = weak_from_this(),
                                      .admission = *admission_,
                                      .loop = loop_,
-                                     .driver = std::make_shared<agent::AgentDriver>(
-                                         loop_, admission_, options_.progress == Progress::kPolled),
+                                     .driver = std::make_shared<agent::AgentDriver>(loop_, admission_),
                                      .switchboard = *switchboard_,
                                      .memory = *memory_},
       options_.progress, options_.timeout);

@@ -13,18 +13,6 @@ using slime::limits::kNameBytes;
 using slime::limits::kOperationDeadline;
 using slime::limits::kTokenBytes;
 
-// ---- waiting
-// A waiting thread drives the loop only while at most this many operations are in flight; with
-// more, the loop's thread does. Two: a call, and an operation that ends during it, such as the
-// release of an answer's memory.
-inline constexpr std::size_t kHelpOperations = 2;
-// A thread that begins an operation borrows the loop, and runs the operation itself, only while at
-// most this many operations are in flight.
-inline constexpr std::size_t kBorrowOperations = 1;
-// A one-sided operation of at least this many bytes weighs more than kHelpOperations, so waiting
-// threads sleep: a long transfer is not worth spinning for.
-inline constexpr std::uint64_t kHelpBytes = 128 * 1024;
-
 // Smallest PeerAgentOptions::memory_bytes: one connection may hold a quarter of it, 1 MiB.
 inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 

@@ -21,6 +21,9 @@ inline constexpr Nanos kLoopSpin = std::chrono::microseconds(20);
 // than a round trip between two processes that sleep and are woken, also on a slow machine:
 // otherwise the callers, which do nothing but wait, would always sleep.
 inline constexpr Nanos kCallerSpin = std::chrono::milliseconds(1);
+// The same for the thread of a loop. Longer than it takes a thread of the peer to handle a batch of
+// messages; not much longer than a wake-up, which the spin saves.
+inline constexpr Nanos kThreadSpin = std::chrono::microseconds(100);
 // How many times a spinning loop runs its pollers between two looks at the descriptors.
 inline constexpr int kLoopPolls = 64;
 // A loop whose pollers have work looks at the descriptors after this many turns, or earlier, once
@@ -47,6 +50,9 @@ inline constexpr Nanos kLoopLongestSleep = std::chrono::seconds(1);
 // How long a caller that drives in place of the loop's thread spins at most, if spinning saves it
 // from sleeping.
 inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
+// A sleep of a waiting caller that ends this soon makes the next wait spin for kLoopHelpSpin. It is
+// longer than that, because it contains the time that sleeping threads of both sides take to wake.
+inline constexpr Nanos kLoopSoon = std::chrono::microseconds(300);
 // A wait with less time left than this yields instead of sleeping: the kernel may end a sleep this
 // much too late.
 inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
@@ -62,6 +68,12 @@ inline constexpr int kLoopLastTurns = 4;
 // How long a loop's thread pauses after it found a caller driving the loop. kLoopPolledNap is for
 // loops whose callers poll: such a caller drives again before the pause ends.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
+// Longest pause of a loop's thread that stays aside, since callers drive again and again.
+inline constexpr Nanos kLoopLongestNap = std::chrono::microseconds(200);
+// After so many looks such a thread sleeps until an event again.
+inline constexpr int kLoopAsideLooks = 64;
+// How many times a caller tries to drive while such a thread looks, which takes less than 1 us.
+inline constexpr int kLoopAsideTries = 256;
 inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
 // ---- messages and credits

@@ -67,7 +67,8 @@ TimePoint Loop::now() const {
 TimePoint Loop::steady_now() const { return steady_ ? now() : steady_clock().now(); }
 
 void Loop::post(Task task) {
-  posted_.add(std::move(task));
+  // The task that came first has woken the thread for all that wait.
+  if (!posted_.add(std::move(task))) return;
   if (!blocked_.load(std::memory_order_seq_cst)) return;
   // Signals nothing if a caller drives in place of the thread: that caller looks for posted work
   // before it leaves.
@@ -251,7 +252,7 @@ bool Loop::wait_fds(TimePoint block_until) {
       timeout_ms = 0;
   }
   if (lent) {
-    sleep_lent(timeout_ms);
+    sleep_lent(timeout_ms == 0);
     timeout_ms = 0;
   }
   WatchedFds::Ready ready;

@@ -82,10 +82,12 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // Lets the calling thread drive the loop for one short task, while the loop's thread sleeps or if
   // the loop has no thread. Polls nothing, so only work that the task begins causes callbacks.
   // Converts to false if another thread drives the loop or earlier work waits; then the caller may
-  // not use the loop.
+  // not use the loop. `alone`: no earlier operation is in flight, so the caller also runs the work
+  // that the task defers. Otherwise that work is left to the next thread that drives, and the loop
+  // lends itself only to callers that wait for it again and again.
   class Borrowed {
    public:
-    explicit Borrowed(Loop& loop) : loop_(loop.borrow() ? &loop : nullptr) {}
+    explicit Borrowed(Loop& loop, bool alone = true) : loop_(loop.borrow(alone) ? &loop : nullptr) {}
     Borrowed(const Borrowed&) = delete;
     Borrowed& operator=(const Borrowed&) = delete;
     ~Borrowed() {
@@ -144,7 +146,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool try_drive();
   void release_drive();
   void end_drive();
-  bool borrow();
+  bool borrow(bool alone);
   void give_back();
   void run_last();
   void help(UniqueFunction<bool()>& done, TimePoint deadline);
@@ -152,8 +154,12 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   [[nodiscard]] bool lends() const { return by_thread_ && wanted_.load(std::memory_order_relaxed); }
   void sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep);
   void lend(TimePoint until);
-  void sleep_lent(int timeout_ms);
-  void nap() const;
+  void sleep_lent(bool at_once);
+  bool stays_aside();
+  void return_to_bed();
+  [[nodiscard]] bool aside() const { return aside_.load(std::memory_order_relaxed); }
+  bool nap(Nanos time) const;
+  bool drive_beside_thread();
   void wait_for_drive(TimePoint until, bool threaded);
   bool look();
   bool turn(TimePoint block_until);
@@ -190,10 +196,14 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   Pollers pollers_;
   FdPace fd_pace_;
   SpinPolicy spin_;
-  bool by_thread_ = false;           // the loop's thread drives
-  bool borrowed_ = false;            // a Borrowed is alive
-  bool left_ = false;                // set by leave_to_thread(): the loop's thread runs the rest
-  bool helping_ = false;             // a caller inside help() drives, which never blocks
+  bool by_thread_ = false;  // the loop's thread drives
+  bool borrowed_ = false;   // a Borrowed is alive
+  bool left_ = false;       // set by leave_to_thread(): the loop's thread runs the rest
+  bool helping_ = false;    // a caller inside help() drives, which never blocks
+  bool runs_rest_ = false;  // the Borrowed runs the work that its task defers
+  bool helped_ = false;     // a caller has driven inside help() since the thread last looked
+  // The thread looks again every `nap`: callers that stop driving arm nothing and wake no thread.
+  std::atomic<bool> aside_{false};
   bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
   TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;

@@ -10,6 +10,10 @@
 // and while it spins after that. Then it arms the pollers, lets callers drive, and sleeps. When a
 // caller stops driving, the pollers must be armed and no work may be due before the thread wakes by
 // itself; otherwise the caller wakes the thread.
+//
+// A caller with many operations in flight drives again and again, and work arrives also between
+// two of its waits. Once such work has woken the thread, the thread stays aside: it looks every
+// `nap` whether a caller has driven since. Meanwhile callers arm nothing and wake no thread.
 namespace slime::transport {
 
 void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
@@ -28,9 +32,9 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
     return;
   }
   sleep();
-  // If the work was done soon after the caller fell asleep, spinning would have avoided the sleep:
-  // the next wait spins for longer.
-  const bool soon = done() && steady_clock().now() - began < limits::kLoopHelpSpin;
+  // If the work was done soon after the caller fell asleep, the next wait spins for longer: without
+  // threads that sleep and are woken on both sides, the work would take less time still.
+  const bool soon = done() && steady_clock().now() - began < limits::kLoopSoon;
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
@@ -50,6 +54,7 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   spin_.restart(steady_now());
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
+  helped_ = true;
   while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin) {
     if (stopping_.load(std::memory_order_acquire)) break;
     if (crowded()) {
@@ -61,13 +66,14 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   }
   if (!crowded()) run_last();
   helping_ = false;
+  if (!done()) aside_.store(false, std::memory_order_relaxed);  // this caller is about to sleep
   end_drive();
 }
 
 // Asks the loop's thread to let this caller drive, which the thread does when it has nothing to do.
 // Returns false after a few tries if the thread stays busy.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
-  if (try_drive()) return true;
+  if (try_drive() || drive_beside_thread()) return true;
   wanted_.store(true, std::memory_order_relaxed);
   bool drives = false;
   // The thread may need this core.
@@ -79,10 +85,12 @@ bool Loop::take_over(UniqueFunction<bool()>& done) {
   return drives;
 }
 
-bool Loop::borrow() {
-  if (posted_.pending() || !try_drive()) return false;
+bool Loop::borrow(bool alone) {
+  if (posted_.pending() || !(try_drive() || drive_beside_thread())) return false;
   if (!has_thread()) return true;
-  if (!posted_.pending() && !deferrals_.urgent()) {
+  const bool early = posted_.pending() || (!aside() && deferrals_.urgent());
+  if (!early && (alone || helped_ || aside())) {
+    runs_rest_ = alone;
     borrowed_ = true;
     return true;
   }
@@ -90,9 +98,18 @@ bool Loop::borrow() {
   return false;
 }
 
+// Tries to drive while the thread, which stays aside, looks for a moment. Returns whether this
+// caller drives now.
+bool Loop::drive_beside_thread() {
+  bool drives = false;
+  for (int i = 0; i < limits::kLoopAsideTries && !drives && aside(); ++i)
+    drives = driver_.load(std::memory_order_relaxed) == std::thread::id{} && try_drive();
+  return drives;
+}
+
 void Loop::give_back() {
   if (!has_thread()) return release_drive();
-  run_last();
+  if (runs_rest_) run_last();
   borrowed_ = left_ = false;
   end_drive();
 }
@@ -105,6 +122,11 @@ void Loop::run_last() {
 // Ends a caller's driving. Wakes the loop's thread if the caller leaves work that the sleeping
 // thread does not know of.
 void Loop::end_drive() {
+  if (aside()) {
+    release_drive();
+    if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
+    return;
+  }
   if (!bed_.hears_fds()) bed_.hear_fds(true);
   const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
   release_drive();
@@ -115,37 +137,71 @@ void Loop::end_drive() {
 // Lets callers drive from here on: the loop's thread is about to sleep, and all pollers are armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
-  by_thread_ = false;
+  by_thread_ = helped_ = false;
   bed_.hear_fds(true);
   release_drive();
 }
 
-// Sleeps until an event or the timeout, then drives again. Computes the time left again after each
-// wake-up, because a caller that stops driving does not wake the thread for a timer that the
-// thread's timeout already covers.
-void Loop::sleep_lent(int timeout_ms) {
+// Sleeps until an event or until thread_until_, then drives again. `at_once`: does not sleep.
+// Computes the time left again before each sleep: a caller that stops driving does not wake the
+// thread for a timer that is due after thread_until_.
+void Loop::sleep_lent(bool at_once) {
+  using std::chrono::milliseconds;
+  constexpr auto kLongest = std::chrono::ceil<milliseconds>(limits::kLoopLongestSleep);
   for (;;) {
-    bed_.sleep(timeout_ms);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(thread_until_ - steady_clock().now());
-    timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, timeout_ms));
-    // If a caller drives, tries again until this thread drives or descriptors would wake it from
-    // sleep. While bed_.hears_fds() is false, this thread would sleep through events of
-    // descriptors.
+    const auto left = std::chrono::ceil<milliseconds>(thread_until_ - steady_clock().now());
+    const milliseconds time = std::exchange(at_once, false) ? milliseconds(0) : left;
+    bed_.sleep(static_cast<int>(std::clamp(time, milliseconds(0), kLongest).count()));
+    // If a caller drives, or drives again and again, tries again until this thread drives or
+    // descriptors would wake it from sleep. While bed_.hears_fds() is false, this thread would
+    // sleep through events of descriptors.
+    Nanos pause = options_.nap;
+    int looks = 0;
+    bool woken = true;
     do {
       if (try_drive()) {
-        by_thread_ = true;
-        return;
+        if (woken) wake_.drain();  // before the look at posted tasks, which are posted before a signal
+        aside_.store(stays_aside(), std::memory_order_relaxed);
+        if (!aside()) {
+          by_thread_ = true;
+          return;
+        }
+        if (deferrals_.urgent()) deferrals_.run();  // callers have left it to the next that drives
+        if (++looks > limits::kLoopAsideLooks) return_to_bed();
+        release_drive();
+        if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
-      nap();
-    } while (!bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
+      woken = nap(pause);
+      pause = aside() ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap)) : options_.nap;
+    } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
 }
 
+// Returns whether the loop's thread leaves the loop to a caller that drives it again and again.
+// Call on the loop's thread, while it drives.
+bool Loop::stays_aside() {
+  if (!std::exchange(helped_, false) || posted_.pending() || stopping_.load(std::memory_order_acquire))
+    return false;
+  return steady_clock().now() - crowded_.load(std::memory_order_relaxed) >= limits::kLoopCrowded;
+}
+
+// Lets the thread sleep again instead of looking every `nap`, if nothing would be lost: perhaps
+// the callers have only one operation in flight now, whose reply finds them waiting.
+void Loop::return_to_bed() {
+  if (deferrals_.urgent() || !pollers_.arm()) return;
+  thread_until_ = std::min(next_timer(), steady_clock().now() + limits::kLoopLongestSleep);
+  bed_.hear_fds(true);
+  aside_.store(false, std::memory_order_relaxed);
+}
+
 // Pauses the loop's thread while a caller drives. A signal of wake_ ends the pause, but leaves
-// wake_ readable and the caller perhaps still driving: so the thread pauses for another moment
-// then.
-void Loop::nap() const {
-  if (wake_.wait(options_.nap)) std::this_thread::sleep_for(limits::kLoopNap);
+// wake_ readable and the caller perhaps still driving: then the thread pauses for another moment.
+// Returns whether there was a signal.
+bool Loop::nap(Nanos time) const {
+  if (!bed_.doze(time)) return false;
+  if (driver_.load(std::memory_order_seq_cst) != std::thread::id{})
+    std::this_thread::sleep_for(limits::kLoopNap);
+  return true;
 }
 
 }  // namespace slime::transport

@@ -152,7 +152,7 @@ class StreamOperation final : public AttachedOf<Payload> {
     idle_timeout_ = idle_timeout;
   }
   void start(Session& session) override;
-  [[nodiscard]] std::size_t weight() const override { return 0; }  // a stream may be endless
+  [[nodiscard]] bool counts() const override { return false; }  // a stream may be endless
 
  private:
   [[nodiscard]] rpc::CallKind kind() const override { return rpc::CallKind::kStream; }

@@ -63,12 +63,11 @@ class OperationRecord {
   OperationRecord& operator=(const OperationRecord&) = delete;
 
   [[nodiscard]] State state() const { return state_; }
-  // Adds `weight` to `count`. leave() subtracts it again, even if the operation was never in a
-  // table. Thread: the maker's, before the operation is shared.
-  void count_in(std::atomic<std::size_t>& count, std::size_t weight) {
+  // Counts the operation in `count` until leave(), even if the operation is never in a table.
+  // Thread: the maker's, before the operation is shared.
+  void count_in(std::atomic<std::size_t>& count) {
     count_ = &count;
-    weight_ = weight;
-    count.fetch_add(weight, std::memory_order_relaxed);
+    count.fetch_add(1, std::memory_order_relaxed);
   }
 
  protected:
@@ -86,8 +85,7 @@ class OperationRecord {
   }
   // Removes the operation from the table, if it is in one, and undoes count_in().
   void leave() {
-    if (auto* const count = std::exchange(count_, nullptr))
-      count->fetch_sub(weight_, std::memory_order_relaxed);
+    if (auto* const count = std::exchange(count_, nullptr)) count->fetch_sub(1, std::memory_order_relaxed);
     part(&OperationRecord::in_table_);
   }
   // The session on which the operation runs; null if it does not run.
@@ -133,7 +131,6 @@ class OperationRecord {
   OperationPtr<PeerOperation> kept_;
   transport::TimerId timer_;  // ends the wait
   std::atomic<std::size_t>* count_ = nullptr;
-  std::size_t weight_ = 0;
   State state_ = State::kNew;
 };
 

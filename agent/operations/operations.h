@@ -66,7 +66,7 @@ class RecvOperation final : public ResultOperation<T> {
   void start(Session& session) override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool connects() const override { return false; }
-  [[nodiscard]] std::size_t weight() const override { return 0; }  // a receive may wait without end
+  [[nodiscard]] bool counts() const override { return false; }  // a receive may wait without end
 
  private:
   void cancel_started(Session& session) override;
@@ -125,9 +125,6 @@ class OneSidedOperation final : public PostedOperation<None> {
         shared_(std::move(copies)),
         blocks_(std::move(blocks)) {}
   [[nodiscard]] std::string describe() const override;
-  [[nodiscard]] std::size_t weight() const override {
-    return length_bytes() < limits::kHelpBytes ? 1 : limits::kHelpOperations + 1;
-  }
 
  private:
   [[nodiscard]] Result<Post> bind(Session& session) override;

@@ -42,8 +42,8 @@ class PeerOperation : public OperationRecord {
   [[nodiscard]] virtual bool connects() const { return true; }
   // Returns the longest wait for a connection. The deadline may end the wait earlier.
   [[nodiscard]] virtual Nanos patience() const { return Nanos::max(); }
-  // Returns the operation's share of the loop's work; a short operation has 1.
-  [[nodiscard]] virtual std::size_t weight() const { return 1; }
+  // Returns whether the operation counts as in flight. One that may wait without end does not.
+  [[nodiscard]] virtual bool counts() const { return true; }
 
   // Ends the operation with kCancelled, if it can still be taken back.
   void cancel();

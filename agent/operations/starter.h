@@ -116,7 +116,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
   }
   AgentDriver& driver = *parts_.driver;
   transport::Loop& loop = *parts_.loop;
-  if (const std::size_t weight = operation->weight()) operation->count_in(driver.under_way, weight);
+  if (operation->counts()) operation->count_in(driver.under_way);
   operation->wait_for_ready = wait_for_ready;
   OperationPtr<PeerOperation> started(std::move(operation));
   const auto set_deadline = [&] {
@@ -124,14 +124,12 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
     started->deadline = deadline_after(started->began, timeout == Nanos::zero() ? timeout_ : timeout);
   };
   // Starts the operation in this thread if it has nothing to wait for, which saves waking the
-  // loop's thread. If there is one, only with few operations in flight: completions of other
-  // operations run user callbacks, which must not run in this thread.
-  if (progress_ != Progress::kThread ||
-      driver.under_way.load(std::memory_order_relaxed) <= limits::kBorrowOperations) {
-    if (const transport::Loop::Borrowed drive(loop); drive) {
-      set_deadline();
-      if (parts_.switchboard.submit_at_once(*peer, started)) return future;
-    }
+  // loop's thread. With other operations in flight, deferred work is left to the next thread that
+  // drives: it may complete those, whose callbacks must not run in this thread.
+  const bool alone = progress_ != Progress::kThread || driver.under_way.load(std::memory_order_relaxed) <= 1;
+  if (const transport::Loop::Borrowed drive(loop, alone); drive) {
+    set_deadline();
+    if (parts_.switchboard.submit_at_once(*peer, started)) return future;
   }
   if (started->deadline == kNever) set_deadline();
   if (progress_ == Progress::kCaller) kept = parts_.owner.lock();

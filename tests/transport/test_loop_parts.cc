@@ -213,14 +213,14 @@ TEST_CASE("pollers: a loop may block only if all are armed") {
 TEST_CASE("wake-up: stays readable from the first signal until it is drained") {
   const Result<WakeUp> wake = WakeUp::create();
   REQUIRE(wake);
-  CHECK_FALSE(wake->wait(0ns));
-  CHECK_FALSE(wake->wait(1ms));
+  CHECK_FALSE(wait_readable(wake->fd(), 0ns));
+  CHECK_FALSE(wait_readable(wake->fd(), 1ms));
   wake->signal();
   wake->signal();
-  CHECK(wake->wait(10s));
-  CHECK(wake->wait(0ns));
+  CHECK(wait_readable(wake->fd(), 10s));
+  CHECK(wait_readable(wake->fd(), 0ns));
   wake->drain();
-  CHECK_FALSE(wake->wait(0ns));
+  CHECK_FALSE(wait_readable(wake->fd(), 0ns));
   wake->drain();
 }
 
@@ -312,7 +312,7 @@ TEST_CASE("watched descriptors: a wake-up ends a wait, is drained, and calls no 
   Fds fds;
   fds.wake->signal();
   CHECK_FALSE(fds.turn(10'000));
-  CHECK_FALSE(fds.wake->wait(0ns));
+  CHECK_FALSE(wait_readable(fds.wake->fd(), 0ns));
 }
 
 TEST_CASE("bed: hears of descriptors once, if it was told to, and of wake-ups always") {
@@ -337,7 +337,7 @@ TEST_CASE("bed: hears of descriptors once, if it was told to, and of wake-ups al
   CHECK_FALSE(bed.hears_fds());
   fds.wake->signal();
   bed.sleep(10'000);
-  CHECK(fds.wake->wait(0ns));
+  CHECK(wait_readable(fds.wake->fd(), 0ns));
 }
 
 TEST_CASE("spin policy: spins for the shortest time, and longer while work comes at such a pace") {

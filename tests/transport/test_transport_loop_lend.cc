@@ -171,6 +171,69 @@ TEST_CASE("the thread hears of descriptors after callers have driven, and while 
   CHECK(steady_clock().now() < end);
 }
 
+TEST_CASE("the thread takes over from a caller that drove again and again, and has stopped") {
+  struct Flush final : Deferred {
+    void run_deferred() noexcept override { done.reach(); }
+    Goal done;
+  };
+  const auto loop = start_loop();
+  Event event(*loop);
+  const TimePoint end = soon();
+  int left_behind = 0;
+  for (int round = 0; round < 1000; ++round) {
+    for (int wait = 0; wait < round % 7; ++wait) {
+      const int before = event.heard;
+      event.raise();  // between two waits, so that it wakes the thread
+      loop->wait([&] { return event.heard > before; }, soon(), [] {});
+      event.wait_for(before + 1);
+    }
+    Flush flush;
+    Goal posted;
+    Goal fired;
+    const int before = event.heard;
+    switch (round % 4) {
+      case 0:
+        event.raise();
+        event.wait_for(before + 1);
+        break;
+      case 1:
+        loop->post([&] { posted.reach(); });
+        posted.sleep();
+        break;
+      case 2: {
+        bool deferred = false;
+        {
+          const Loop::Borrowed drive(*loop, false);
+          if (drive) loop->defer(flush);
+          deferred = bool(drive);
+        }
+        left_behind += deferred ? 1 : 0;
+        if (!deferred) loop->post([&] { loop->defer(flush); });
+        flush.done.sleep();
+        break;
+      }
+      default:
+        loop->run([&] { loop->add_timer(loop->now(), [&] { fired.reach(); }); });
+        fired.sleep();
+    }
+    loop->run([] {});  // the callbacks have returned
+  }
+  CHECK(steady_clock().now() < end);
+  CHECK(left_behind > 0);
+}
+
+TEST_CASE("only a caller that waits again and again borrows the loop beside other operations") {
+  const auto loop = start_loop();
+  for (int round = 0; round < 100; ++round) {
+    for (bool asleep = false; !asleep;) {
+      const Loop::Borrowed drive(*loop);
+      asleep = bool(drive);
+    }
+    CHECK_FALSE(bool(Loop::Borrowed(*loop, false)));
+    loop->run([] {});  // the thread drives, and no caller has driven when it sleeps again
+  }
+}
+
 TEST_CASE("the thread wakes in time for a timer that a caller has added") {
   const auto loop = start_loop();
   const TimePoint end = soon();

@@ -39,4 +39,6 @@ void Bed::sleep(int timeout_ms) {
   }
 }
 
+bool Bed::doze(Nanos time) const { return wait_readable(fd_.get(), time); }
+
 }  // namespace slime::transport

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/loop/wake_up.h"
@@ -27,8 +28,11 @@ class Bed {
   // Notes that the driving thread has taken the event that was to wake the sleeping thread. Thread:
   // the one that drives the loop.
   void forget_fds() { hears_fds_.store(false, std::memory_order_relaxed); }
-  // Sleeps until an event, or for `timeout_ms` (-1: no limit). Thread: the loop's own.
+  // Sleeps until an event, or for `timeout_ms`. Thread: the loop's own.
   void sleep(int timeout_ms);
+  // Waits until there is an event for sleep(), or for `time`. Returns whether there is one. Thread:
+  // the loop's own.
+  [[nodiscard]] bool doze(Nanos time) const;
 
  private:
   const UniqueFd fd_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -12,11 +13,12 @@ namespace slime::transport {
 // Tasks that any thread posts and the thread that drives the loop runs.
 class PostedTasks {
  public:
-  // Thread: any.
-  void add(Task task) {
+  // Returns true if no other task waits: then the caller wakes the thread that runs them. Thread:
+  // any.
+  bool add(Task task) {
     const MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
-    pending_.store(true, std::memory_order_seq_cst);
+    return !pending_.exchange(true, std::memory_order_seq_cst);
   }
   // Returns whether a task waits for run(). Thread: any. A thread that is about to sleep must pass
   // std::memory_order_seq_cst: then either it sees a new task, or the thread that adds the task
@@ -30,7 +32,7 @@ class PostedTasks {
 
  private:
   bool run_all() {
-    std::vector<Task> tasks;
+    std::vector<Task> tasks = std::move(spare_);
     {
       const MutexLock lock(mutex_);
       tasks.swap(tasks_);
@@ -40,11 +42,17 @@ class PostedTasks {
       task();
       task = Task();  // frees the task's captures before the next task runs
     }
-    return !tasks.empty();
+    const bool ran = !tasks.empty();
+    tasks.clear();
+    if (tasks.capacity() <= kMostSpare) spare_ = std::move(tasks);
+    return ran;
   }
+
+  static constexpr std::size_t kMostSpare = 4096;
 
   Mutex mutex_;
   std::vector<Task> tasks_ SLIME_GUARDED_BY(mutex_);
+  std::vector<Task> spare_;  // empty; memory for the next list. Only the thread that drives uses it
   std::atomic<bool> pending_{false};
 };
 

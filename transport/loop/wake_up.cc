@@ -11,6 +11,13 @@
 
 namespace slime::transport {
 
+bool wait_readable(int fd, Nanos time) {
+  pollfd readable{fd, POLLIN, 0};
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec limit{whole.count(), (time - whole).count()};
+  return ::ppoll(&readable, 1, &limit, nullptr) > 0;
+}
+
 Result<WakeUp> WakeUp::create() {
   UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) return from_errno("eventfd", errno);
@@ -26,13 +33,6 @@ void WakeUp::signal() const {
 void WakeUp::drain() const {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
-}
-
-bool WakeUp::wait(Nanos time) const {
-  pollfd woken{fd_.get(), POLLIN, 0};
-  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(time);
-  const timespec limit{whole.count(), (time - whole).count()};
-  return ::ppoll(&woken, 1, &limit, nullptr) > 0;
 }
 
 }  // namespace slime::transport

@@ -8,14 +8,15 @@
 
 namespace slime::transport {
 
+// Waits until a descriptor is readable, or for `time`. Returns whether it is readable.
+bool wait_readable(int fd, Nanos time);
+
 // A descriptor that becomes readable by signal(), and stays readable until drain(). Thread: any.
 class WakeUp {
  public:
   static Result<WakeUp> create();
   void signal() const;
   void drain() const;
-  // Waits until the descriptor is readable, or for `time`. Returns whether it is readable.
-  [[nodiscard]] bool wait(Nanos time) const;
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
