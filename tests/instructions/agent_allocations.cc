@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kFirst = 2000;  // until every table and pool has the size that it keeps
 constexpr int kCounted = 2000;
-// A timer that is armed again now and then takes an allocation, more of them on a busy machine; an
-// operation that took one would take as many as there are.
-constexpr std::uint64_t kHousekeeping = kCounted / 10;
+// A body that one thread took and another gave back leaves a pool empty now and then, on a busy
+// machine; an operation that took an allocation would take as many as there are.
+constexpr std::uint64_t kHousekeeping = kCounted / 2;
 
 std::unique_ptr<PeerAgent> start(const std::string& provider, std::string name, Progress progress) {
   PeerAgentOptions options;
