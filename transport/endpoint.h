@@ -15,9 +15,9 @@
 
 namespace slime::transport {
 
-// A received message: borrowed bytes in a receive slot, or of a long message in a buffer that stands
-// for several slots. Destroying or releasing the message gives the slots, and with them as many
-// credits, back to the peer. May outlive the endpoint, but not the port. Thread: any.
+// A received message: borrowed bytes in a receive slot, or of a long message in a buffer that
+// stands for several slots. Destroying or releasing the message gives the slots, and with them as
+// many credits, back to the peer. May outlive the endpoint, but not the port. Thread: any.
 class Message {
  public:
   class Slot {

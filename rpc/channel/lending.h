@@ -63,8 +63,8 @@ class Lending {
   ~Lending();
 
   // Puts the body into the frame if it fits; otherwise lends the body, and `lent` names the loan.
-  // After an error, nothing is lent. `at_once`: the frame is a request or a reply that nothing waits
-  // in front of and that is sent next: it may be a long message.
+  // After an error, nothing is lent. `at_once`: the frame is a request or a reply that nothing
+  // waits in front of and that is sent next: it may be a long message.
   Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent, bool at_once = false) {
     if (!connection_.fits(frame.text.size(), body.size()) &&
         !(at_once && connection_.takes_long(frame.text.size(), body.size())))

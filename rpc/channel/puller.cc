@@ -34,7 +34,8 @@ Result<Announced> announced_by(const wire::Frame& frame) {
 }
 
 // Gives back the credits of a long message: from here on its bytes are counted by a place, or are
-// those of a caller who asked for them. Moves a body to an aligned address, where all bodies begin.
+// those of the caller that asked for them. Moves a body to an aligned address, where all bodies
+// begin.
 void keep_message(Attached& attached) {
   if (!attached.message.keep()) return;
   const std::size_t off = reinterpret_cast<std::uintptr_t>(attached.body.data()) % Service::kBytesAlignment;

@@ -56,8 +56,8 @@ class Puller {
   // place yet, `granted` is called later, on any thread; the loop must then call on_granted().
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       Task granted, Handler handler);
-  // Like pull_request(), for a request whose body has come in a long message. Keeps the message, with
-  // the credits that it takes, until the server has a Place for it.
+  // Like pull_request(), for a request whose body has come in a long message. Keeps the message,
+  // with the credits that it takes, until the server has a Place for it.
   void take_request(transport::Message&& message, Bytes body, const CallInfo& info, Server::Found& found,
                     Handle served, Task granted, Handler handler);
   void on_granted(Handle served);

@@ -1,8 +1,8 @@
 // A peer that sends any frames to a channel with a server, calls, messages and streams under way.
 // Bit 0 of the first byte: begin with a valid hello, by which the channel may send long messages if
-// bit 1 is set. Then records: a length (u16), and that many
-// bytes of one message. An offer with an odd lease gets a real region; so does a table of
-// attachments with an odd first byte. Every handler is called once, and nothing is left at the end.
+// bit 1 is set. Then records: a length (u16), and that many bytes of one message. An offer with an
+// odd lease gets a real region; so does a table of attachments with an odd first byte. Every
+// handler is called once, and nothing is left at the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -64,8 +64,8 @@ void SoftPool::make_slot() {
   free_.push_back(&slots_[index]->slot);
 }
 
-// Frees the memory of free slots until that of `slots` more fits into the pool. The slots in use and
-// those that long messages take are all promised, so enough are free.
+// Frees the memory of free slots until that of `slots` more fits into the pool. The slots in use
+// and those that long messages take are all promised, so enough are free.
 void SoftPool::make_room(std::uint32_t slots) {
   while (slots_with_memory() + slots > options().pool_slots) {
     SLIME_CHECK(!free_.empty());
