@@ -15,27 +15,22 @@ class LongSlot final : public ReceiveSlot {
       : ReceiveSlot(0, memory.get(), slots), memory_(std::move(memory)), bytes_(bytes) {}
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   // Makes the buffer that of a message which `pool` hands out.
-  void belong_to(SoftPool& pool, std::shared_ptr<LongBuffers> home) {
-    pool_ = &pool;
-    home_ = std::move(home);
-    kept_ = false;
-  }
+  void belong_to(SoftPool& pool) { pool_ = &pool; }
   void release() noexcept override {
-    if (kept_) {
-      const std::shared_ptr<LongBuffers> home = std::move(home_);
-      home->give(std::unique_ptr<LongSlot>(this));
-    } else {
-      ReceiveSlot::release();
-    }
+    if (home_ == nullptr) return ReceiveSlot::release();
+    const std::shared_ptr<LongBuffers> home = std::move(home_);
+    home->give(std::unique_ptr<LongSlot>(this));
   }
-  bool keep() noexcept override { return kept_ || (kept_ = pool_->keep(*this)); }
+  bool keep() noexcept override {
+    if (home_ == nullptr) home_ = pool_->keep(*this);
+    return home_ != nullptr;
+  }
 
  private:
   const std::unique_ptr<std::byte[]> memory_;
   const std::size_t bytes_;
   SoftPool* pool_ = nullptr;
-  std::shared_ptr<LongBuffers> home_;
-  bool kept_ = false;  // the message has kept the buffer
+  std::shared_ptr<LongBuffers> home_;  // not null: the message has kept the buffer
 };
 
 }  // namespace slime::transport::soft

@@ -85,7 +85,7 @@ ReceiveSlot& SoftPool::take_long(std::uint32_t slots, CreditAccount& account) {
     const std::size_t bytes = std::size_t{slots} * options().slot_bytes;
     buffer = std::make_unique<LongSlot>(std::make_unique_for_overwrite<std::byte[]>(bytes), slots, bytes);
   }
-  buffer->belong_to(*this, long_buffers_);
+  buffer->belong_to(*this);
   hand_out(*buffer, account);
   long_slots_ += slots;
   return *long_.emplace_back(std::move(buffer));
@@ -107,10 +107,10 @@ void SoftPool::put_free(ReceiveSlot& slot) {
   long_buffers_->give(end_use(static_cast<LongSlot&>(slot)));
 }
 
-bool SoftPool::keep(LongSlot& buffer) {
-  if (!let_go(buffer)) return false;
+std::shared_ptr<LongBuffers> SoftPool::keep(LongSlot& buffer) {
+  if (!let_go(buffer)) return nullptr;
   static_cast<void>(end_use(buffer).release());  // now its message's, whose release() gives it home
-  return true;
+  return long_buffers_;
 }
 
 }  // namespace slime::transport::soft

@@ -44,8 +44,9 @@ class SoftPool final : public ReceivePool {
   ReceiveSlot& take_slot(CreditAccount& account);
   // Returns a buffer for a message that takes `slots` slots.
   ReceiveSlot& take_long(std::uint32_t slots, CreditAccount& account);
-  // Called when a message keeps its buffer. Returns false once the port has ended.
-  bool keep(LongSlot& buffer);
+  // Called when a message keeps its buffer. Returns where the buffer goes when it is released; null
+  // once the port has ended, and then nothing has changed.
+  std::shared_ptr<LongBuffers> keep(LongSlot& buffer);
   // Returns the memory of slots and of buffers in use, counted in slots.
   [[nodiscard]] std::uint32_t slots_with_memory() const { return made_ + long_slots_; }
 
