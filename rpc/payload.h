@@ -52,13 +52,14 @@ class Buffer {
   std::unique_ptr<std::byte, detail::FreeBuffer> data_;
 };
 
-// Memory of a payload that has attachments, of a large request, or of a body in a registered block.
-// It takes the role of the payload's receive slot.
+// Memory of a payload that has attachments, of a large request, or of a body in a registered block
+// or in a long message. It takes the role of the payload's receive slot.
 struct Attached final : transport::Message::Slot {
   void release() noexcept override;    // destroys this object
   std::shared_ptr<void> place;         // Server::Place of a large request
   Buffer memory;                       // of the body; or
-  std::shared_ptr<const void> keeper;  // owns the memory of the body
+  std::shared_ptr<const void> keeper;  // owns the memory of the body; or
+  transport::Message message;          // a long message, which has the body
   Bytes body;
   Attachments attachments;
 };

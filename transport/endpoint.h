@@ -15,14 +15,15 @@
 
 namespace slime::transport {
 
-// A received message: borrowed bytes in a receive slot. Destroying or releasing the message gives
-// the slot, and with it a credit, back to the peer; a held message holds one credit of the peer.
-// May outlive the endpoint, but not the port. Thread: any.
+// A received message: borrowed bytes in a receive slot, or of a long message in a buffer that
+// stands for several slots. Destroying or releasing the message gives the slots, and with them as
+// many credits, back to the peer. May outlive the endpoint, but not the port. Thread: any.
 class Message {
  public:
   class Slot {
    public:
     virtual void release() noexcept = 0;  // any thread
+    virtual bool keep() noexcept { return false; }
 
    protected:
     ~Slot() = default;
@@ -43,6 +44,10 @@ class Message {
 
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] Slot* slot() const { return slot_; }
+  // Gives the credits of a long message back to the peer. Its bytes stay where they are until
+  // release(), as memory of the caller, which has to bound it. Returns false, and does nothing, for
+  // other messages. Thread: the loop.
+  bool keep() { return slot_ != nullptr && slot_->keep(); }
   void release() {
     bytes_ = {};
     if (slot_ != nullptr) std::exchange(slot_, nullptr)->release();
@@ -119,8 +124,9 @@ class Endpoint {
   // kResourceExhausted (no credit, too many operations: try again after on_ready), or the sticky
   // error.
 
-  // Sends one message of up to max_message_bytes() bytes, gathered from `parts`. The bytes of
-  // `parts` are copied or sent before this returns. Uses one credit.
+  // Sends one message of up to max_message_bytes() bytes, gathered from `parts`, or a long message
+  // that takes_long() allows now. The bytes of `parts` are copied or sent before this returns. Uses
+  // one credit; a long message uses one for each slot that it takes.
   virtual Status send(std::span<const Bytes> parts, Operation& operation, SendOptions options = {}) = 0;
   // read() and write() are one-sided. Until completion, the span and every region that it names
   // must stay valid, and the source bytes unchanged. Blocks of one batch take effect in any order.
@@ -192,6 +198,16 @@ class Endpoint {
   // data between the two. Another provider may then work.
   [[nodiscard]] virtual bool unreached() const { return false; }
   [[nodiscard]] virtual std::uint32_t max_message_bytes() const = 0;
+  // Returns the most bytes of a long message, which is larger than max_message_bytes(), in both
+  // directions; 0: the connection carries none. The caller sends one only to a peer that has told
+  // the layer above that it takes them.
+  [[nodiscard]] virtual std::uint32_t long_message_bytes() const { return 0; }
+  // Returns the bytes of a receive slot of this side: a larger message of the peer is a long one.
+  [[nodiscard]] virtual std::uint32_t slot_bytes() const { return max_message_bytes(); }
+  // Returns true if send() takes a message of so many bytes now. Returns false for a long message
+  // that would leave less than half of the credits to others, or wait behind too many bytes: then
+  // the caller lets the peer read the bytes instead.
+  [[nodiscard]] virtual bool takes_long(std::uint64_t /*bytes*/) { return false; }
   [[nodiscard]] virtual std::uint64_t id() const = 0;  // unique in this process, never 0, never reused
   // Returns the number of operations that were posted and have not completed.
   [[nodiscard]] virtual std::size_t in_flight() const = 0;

@@ -77,9 +77,18 @@ inline constexpr int kLoopAsideTries = 256;
 inline constexpr Nanos kLoopPolledNap = std::chrono::milliseconds(1);
 
 // ---- messages and credits
-// Size of a receive slot, and so of the largest message. Larger payloads are read by the receiver
+// Size of a receive slot. Larger payloads are long messages (below), or are read by the receiver
 // from the sender's memory.
 inline constexpr std::uint32_t kSlotBytes = 8 * 1024;
+// The largest long message: one that is larger than a receive slot, on a wire that takes them. A
+// body of 256 KiB, and room for its header and for what encoding adds.
+inline constexpr std::uint32_t kLongMessageBytes = 256 * 1024 + 8 * 1024;
+// A long message of more than kLongFewSlots receive slots takes a multiple of kLongSlotStep of
+// them: so its buffers have few sizes, and are found again.
+inline constexpr std::uint32_t kLongFewSlots = 8;
+inline constexpr std::uint32_t kLongSlotStep = 4;
+// The most bytes of free buffers that a port keeps for long messages.
+inline constexpr std::size_t kLongKeptBytes = 2 * 1024 * 1024;
 // Receive slots that all endpoints of one port share: 4,096 x 8 KiB = 32 MiB at most, allocated at
 // first use.
 inline constexpr std::uint32_t kPoolSlots = 4096;

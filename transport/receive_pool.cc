@@ -44,9 +44,24 @@ void ReceivePool::recycle(ReceiveSlot& slot) {
   CreditAccount& account = *std::exchange(slot.account_, nullptr);
   slot.pool_ = nullptr;
   --out_;
+  const std::uint32_t slots = slot.slots_;
   put_free(slot);
-  --account.held;
-  take_back(account, 1);
+  settle(account, slots);
+}
+
+bool ReceivePool::let_go(ReceiveSlot& slot) {
+  if (shut_.load(std::memory_order_acquire)) return false;
+  CreditAccount& account = *std::exchange(slot.account_, nullptr);
+  slot.pool_ = nullptr;
+  --out_;
+  settle(account, slot.slots_);
+  return true;
+}
+
+// Takes `slots` filled slots off the account.
+void ReceivePool::settle(CreditAccount& account, std::uint32_t slots) {
+  account.held -= slots;
+  take_back(account, slots);
   if (account.owner != nullptr) return account.owner->on_slot_free();
   if (account.held == 0) std::erase_if(closed_, [&](const auto& closed) { return closed.get() == &account; });
 }

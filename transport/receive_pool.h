@@ -34,17 +34,24 @@ struct CreditAccount final : std::enable_shared_from_this<CreditAccount> {
   std::uint32_t held = 0;  // of these, filled
 };
 
-// One receive slot. The pool owns its memory.
-class ReceiveSlot final : public Message::Slot {
+// One receive slot, or a buffer that stands for several slots of a long message. The pool owns its
+// memory.
+class ReceiveSlot : public Message::Slot {
  public:
-  ReceiveSlot(std::uint32_t index, std::byte* memory) : index_(index), memory_(memory) {}
+  ReceiveSlot(std::uint32_t index, std::byte* memory, std::uint32_t slots = 1)
+      : index_(index), slots_(slots), memory_(memory) {}
+  ReceiveSlot(const ReceiveSlot&) = delete;
+  ReceiveSlot& operator=(const ReceiveSlot&) = delete;
+  virtual ~ReceiveSlot() = default;
   void release() noexcept override;
   [[nodiscard]] std::uint32_t index() const { return index_; }
   [[nodiscard]] std::byte* memory() const { return memory_; }
+  [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
  private:
   friend class ReceivePool;
   const std::uint32_t index_;
+  const std::uint32_t slots_;
   std::byte* const memory_;
   // account of the message in the slot; null while no message holds the slot
   CreditAccount* account_ = nullptr;
@@ -83,8 +90,8 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
 
   // Marks a slot as filled by the peer of `account`. The peer must have had a credit for it.
   void hand_out(ReceiveSlot& slot, CreditAccount& account) {
-    SLIME_CHECK(account.held < account.promised);
-    ++account.held;
+    SLIME_CHECK(account.held + slot.slots_ <= account.promised);
+    account.held += slot.slots_;
     ++out_;
     slot.account_ = &account;
     slot.pool_ = this;
@@ -93,6 +100,9 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   void recycle(ReceiveSlot& slot);
   // Any thread.
   void release(ReceiveSlot& slot);
+  // Ends the account of a slot that was handed out, and that its holder keeps as memory of its own.
+  // Returns false, and does nothing, once the port has ended.
+  bool let_go(ReceiveSlot& slot);
   // Call when the port ends: slots that are released later are no longer used again.
   void shut();
 
@@ -102,6 +112,7 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
 
  private:
   void run_released();
+  void settle(CreditAccount& account, std::uint32_t slots);
 
   const PortOptions options_;
   const std::uint32_t floor_;

@@ -29,7 +29,9 @@ struct TimeBounds {
   // Returns when the endpoint must check again for progress and for overdue operations.
   [[nodiscard]] TimePoint next_look(TimePoint now, TimePoint progress) const {
     const TimePoint by = due(progress);
-    return stall <= Nanos::zero() ? by : std::min(by, deadline_after(now, stall / kLooksPerStall));
+    // At least a nanosecond later: a look at `now` would come again before anything can move.
+    const Nanos pause = std::max(stall / kLooksPerStall, Nanos(1));
+    return stall <= Nanos::zero() ? by : std::min(by, deadline_after(now, pause));
   }
   [[nodiscard]] Overdue overdue(TimePoint now, TimePoint progress) const {
     if (deadline <= now) return Overdue::kDeadline;

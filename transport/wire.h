@@ -63,6 +63,9 @@ class Wire {
   virtual void want_write(bool wanted) = 0;
   // Returns true if a write costs less than gathering several messages for one write.
   [[nodiscard]] virtual bool cheap_writes() const { return false; }
+  // Returns true if the bytes of a message that is larger than a receive slot go over the wire in
+  // less time than the receiver reads them from the sender's memory. Both sides say the same.
+  [[nodiscard]] virtual bool takes_long_messages() const { return false; }
   // Returns the access to the peer's memory without the wire, valid as long as the wire; null:
   // there is none. `Lender` decides which memory of this side the peer may use in the same way.
   // Call once, before start().

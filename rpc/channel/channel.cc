@@ -49,6 +49,8 @@ void ChannelImpl::start() {
   hello.max_requests =
       static_cast<std::uint32_t>(std::min<std::size_t>(connection_.options().max_calls, UINT32_MAX));
   hello.max_payload_bytes = connection_.options().max_payload_bytes;
+  if (connection_.endpoint().long_message_bytes() == 0)
+    hello.optional_features &= ~wire::kFeatureLongMessages;
   OutFrame frame;
   frame.header.type = wire::FrameType::kHello;
   ByteWriter(frame.body).write(hello);

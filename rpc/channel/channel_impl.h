@@ -119,7 +119,7 @@ class ChannelImpl final : public Channel,
   void flush();
   Status dispatch(const wire::Frame& frame, transport::Message&& message);
   Status on_hello(const wire::Frame& frame);
-  Status on_reply(const wire::Frame& frame);
+  Status on_reply(const wire::Frame& frame, transport::Message&& message);
   Status on_region_lookup(const wire::Frame& frame);
   Status on_region_reply(const wire::Frame& frame);
   Status on_pong(const wire::Frame& frame);

@@ -1,5 +1,6 @@
 #include "rpc/channel/connection.h"
 
+#include <limits>
 #include <utility>
 
 #include "base/str.h"
@@ -13,6 +14,8 @@ Connection::Connection(transport::Loop& loop, transport::Device& device,
       endpoint_(std::move(endpoint)),
       blocks_(std::make_shared<ConnectionBlocks>(loop, device, endpoint_->id())),
       message_bytes_(endpoint_->max_message_bytes()),
+      short_bytes_(endpoint_->long_message_bytes() != 0 ? endpoint_->slot_bytes()
+                                                        : std::numeric_limits<std::size_t>::max()),
       options_(std::move(options)) {}
 
 Connection::~Connection() { blocks_->close(); }

@@ -44,6 +44,14 @@ class Connection {
            sizeof(wire::FrameHeader) + text + body <= message_bytes_;
   }
 
+  // Returns whether a frame of so many bytes of text and body may leave now in a long message.
+  [[nodiscard]] bool takes_long(std::size_t text, std::size_t body) const {
+    return ready_ && peer_has(wire::kFeatureLongMessages) && body <= peer_.max_payload_bytes &&
+           endpoint_->takes_long(std::uint64_t{sizeof(wire::FrameHeader)} + text + body);
+  }
+  // Returns whether a message of the peer, which has so many bytes, is a long one.
+  [[nodiscard]] bool is_long(std::size_t message) const { return message > short_bytes_; }
+
   // ---- the peer's hello
   void greet(const wire::Hello& hello);
   [[nodiscard]] bool ready() const { return ready_; }  // the hello has come
@@ -99,6 +107,7 @@ class Connection {
   std::unique_ptr<transport::Endpoint> endpoint_;
   const std::shared_ptr<ConnectionBlocks> blocks_;
   const std::size_t message_bytes_;
+  const std::size_t short_bytes_;  // of the largest message of the peer that is no long one
   const ChannelOptions options_;
   wire::Hello peer_;
   bool ready_ = false;

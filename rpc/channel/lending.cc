@@ -103,8 +103,8 @@ Result<transport::DeviceRegion> Lending::register_bytes(Bytes bytes) {
                                               use_of(bytes.size()));
 }
 
-Status Lending::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent) {
-  if (body.attachments.empty()) return put_body(frame, std::move(body.body), lent);
+Status Lending::put_body(OutFrame& frame, AttachedBody&& body, Handle& lent, bool at_once) {
+  if (body.attachments.empty()) return put_body(frame, std::move(body.body), lent, at_once);
   SLIME_TRY(check_attached(body));
   std::size_t whole = 16 + body.body.size();
   for (const Attachment& attachment : body.attachments) whole += 9 + attachment.size();

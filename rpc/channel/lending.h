@@ -63,14 +63,17 @@ class Lending {
   ~Lending();
 
   // Puts the body into the frame if it fits; otherwise lends the body, and `lent` names the loan.
-  // After an error, nothing is lent.
-  Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent) {
-    if (!connection_.fits(frame.text.size(), body.size())) return lend(frame, std::move(body), lent);
+  // After an error, nothing is lent. `at_once`: the frame is a request or a reply that nothing
+  // waits in front of and that is sent next: it may be a long message.
+  Status put_body(OutFrame& frame, ByteVector&& body, Handle& lent, bool at_once = false) {
+    if (!connection_.fits(frame.text.size(), body.size()) &&
+        !(at_once && connection_.takes_long(frame.text.size(), body.size())))
+      return lend(frame, std::move(body), lent);
     frame.body = std::move(body);
     return {};
   }
   // Like put_body() above, with a table of the attachments before the body.
-  Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent);
+  Status put_body(OutFrame& frame, AttachedBody&& body, Handle& lent, bool at_once = false);
   [[nodiscard]] Status no_attachments() const;
   [[nodiscard]] Status too_large(std::uint64_t bytes) const;
 

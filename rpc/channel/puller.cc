@@ -33,6 +33,18 @@ Result<Announced> announced_by(const wire::Frame& frame) {
   return out;
 }
 
+// Gives back the credits of a long message: from here on its bytes are counted by a place, or are
+// those of the caller that asked for them. Moves a body to an aligned address, where all bodies
+// begin.
+void keep_message(Attached& attached) {
+  if (!attached.message.keep()) return;
+  const std::size_t off = reinterpret_cast<std::uintptr_t>(attached.body.data()) % Service::kBytesAlignment;
+  if (off == 0) return;
+  auto* const to = const_cast<std::byte*>(attached.body.data()) - off;
+  std::memmove(to, attached.body.data(), attached.body.size());
+  attached.body = {to, attached.body.size()};
+}
+
 }  // namespace
 
 Puller::Puller(Connection& connection, Outbox& outbox, AttachmentRoom& room, TurnHost& turns, Server* server,
@@ -68,24 +80,45 @@ Status Puller::pull_request(const wire::Frame& frame, const CallInfo& info, Serv
   const std::uint64_t bytes = announced->bytes;
   const bool offered = is_offered(frame);
   if (server_ == nullptr || bytes == 0) return begin(self, offered, frame.body);
+  self->offered = offered;
+  if (!has_place(self, info, found, bytes, std::move(granted), frame.body)) return {};
+  return begin(self, offered, frame.body);
+}
+
+void Puller::take_request(transport::Message&& message, Bytes body, const CallInfo& info,
+                          Server::Found& found, Handle served, Task granted, Handler handler) {
+  const Place self = add(std::move(handler));
+  self->served = served;
+  self->result = std::make_unique<Attached>();
+  self->result->message = std::move(message);
+  self->result->body = body;
+  Status refusal = check_come(body.size());
+  if (!refusal.ok() || server_ == nullptr ||
+      has_place(self, info, found, body.size(), std::move(granted), {}))
+    end(self, std::move(refusal));
+}
+
+// Asks the server for a place. Returns true if it was granted. Otherwise the pull waits for it, or
+// has ended because it was refused. `first`: what begin() needs when the place is granted.
+bool Puller::has_place(Place self, const CallInfo& info, Server::Found& found, std::uint64_t bytes,
+                       Task granted, Bytes first) {
   self->funded = bytes;
   self->place = server_->reserve(info, found, account_, bytes, std::move(granted));
   switch (self->place->state()) {
     case Server::Place::State::kGranted:
-      return begin(self, offered, frame.body);
+      return true;
     case Server::Place::State::kRefused:
       if (bytes > account_->share()) ++counters_.over_budget;
       end(self, self->place->refusal());
-      return {};
+      return false;
     case Server::Place::State::kWaiting:
       break;
   }
   self->waits = true;
-  self->offered = offered;
-  self->first.assign(frame.body.begin(), frame.body.end());
+  self->first.assign(first.begin(), first.end());
   self->until = info.deadline;
   deadlines_.arm(info.deadline);
-  return {};
+  return false;
 }
 
 // Begins the pull of a request whose place was granted. Ends the pull if the place was refused.
@@ -95,16 +128,22 @@ void Puller::on_granted(Handle served) {
   if (self == pulls_.end() || connection_.endpoint_closing()) return;  // the request has ended
   self->waits = false;
   if (self->place->state() == Server::Place::State::kRefused) return end(self, self->place->refusal());
+  if (self->result != nullptr) return end(self, {});
   const ByteVector first = std::move(self->first);
   Status status = begin(self, self->offered, first);
   if (!status.ok()) connection_.break_by(std::move(status));
 }
 
-Puller::Place Puller::add(const wire::Frame& frame, Handler handler) {
+Puller::Place Puller::add(Handler handler) {
   const Place self = pulls_.emplace(pulls_.end(), *this);
   self->self = self;
-  self->attached = (frame.header.flags & wire::kFlagAttachments) != 0;
   self->handler = std::move(handler);
+  return self;
+}
+
+Puller::Place Puller::add(const wire::Frame& frame, Handler handler) {
+  const Place self = add(std::move(handler));
+  self->attached = (frame.header.flags & wire::kFlagAttachments) != 0;
   return self;
 }
 
@@ -183,6 +222,23 @@ Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
   pull.announced += bytes;
   announced_ += bytes;
   return {};
+}
+
+// Checks the bytes of a body that has come in a long message.
+Status Puller::check_come(std::uint64_t bytes) const {
+  const std::uint64_t limit = connection_.options().max_payload_bytes;
+  return bytes <= limit
+             ? Status()
+             : Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes is more than ", limit));
+}
+
+Result<Payload> Puller::take_body(transport::Message&& message, Bytes body) const {
+  SLIME_TRY(check_come(body.size()));
+  auto attached = std::make_unique<Attached>();
+  attached->message = std::move(message);
+  attached->body = body;
+  keep_message(*attached);
+  return Payload(std::move(attached));
 }
 
 // Checks that all attachments of the table fit into their destinations and into the limits.
@@ -399,6 +455,7 @@ void Puller::end(Place pull, Status status) {
     handler(Payload(std::move(body)));
     return;
   }
+  keep_message(*attached);
   // The place ends with the memory of the payload: when the request is answered, or earlier.
   attached->place = std::move(place);
   room_.note_received(attached->attachments);

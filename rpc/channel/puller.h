@@ -56,7 +56,13 @@ class Puller {
   // place yet, `granted` is called later, on any thread; the loop must then call on_granted().
   Status pull_request(const wire::Frame& frame, const CallInfo& info, Server::Found& found, Handle served,
                       Task granted, Handler handler);
+  // Like pull_request(), for a request whose body has come in a long message. Keeps the message,
+  // with the credits that it takes, until the server has a Place for it.
+  void take_request(transport::Message&& message, Bytes body, const CallInfo& info, Server::Found& found,
+                    Handle served, Task granted, Handler handler);
   void on_granted(Handle served);
+  // Returns the body of a reply that has come in a long message, without copying it.
+  Result<Payload> take_body(transport::Message&& message, Bytes body) const;
   // Releases the memory that the peer lent for a frame which is not read.
   Status give_back(const wire::Frame& frame);
 
@@ -91,13 +97,14 @@ class Puller {
     [[nodiscard]] Bytes read_body() const;
     Puller& puller;
     std::list<Pull>::iterator self;
-    Handle lease;                                // generation 0: nothing is lent
-    std::uint64_t announced = 0;                 // bytes of all parts
-    std::uint64_t body_bytes = 0;                // of a lent body
-    Buffer body;                                 // a lent body; or
-    ConnectionBlocks::Taken block;               // the block that it is read into
-    bool attached = false;                       // the body begins with a table
-    std::unique_ptr<Attached> result;            // null: the table was not read yet
+    Handle lease;                   // generation 0: nothing is lent
+    std::uint64_t announced = 0;    // bytes of all parts
+    std::uint64_t body_bytes = 0;   // of a lent body
+    Buffer body;                    // a lent body; or
+    ConnectionBlocks::Taken block;  // the block that it is read into
+    bool attached = false;          // the body begins with a table
+    // Null: the table was not read yet. Of a request in a long message: the message.
+    std::unique_ptr<Attached> result;
     std::list<transport::DeviceRegion> regions;  // destroyed before the memory
     std::vector<Part> parts;
     std::size_t part = 0;       // index of the first part that is not complete
@@ -122,7 +129,11 @@ class Puller {
   };
   using Place = std::list<Pull>::iterator;
 
+  Place add(Handler handler);
   Place add(const wire::Frame& frame, Handler handler);
+  [[nodiscard]] Status check_come(std::uint64_t bytes) const;
+  bool has_place(Place self, const CallInfo& info, Server::Found& found, std::uint64_t bytes, Task granted,
+                 Bytes first);
   Status begin(Place self, bool offered, Bytes body);
   Status begin_body(Pull& pull, Bytes offer, Status& refusal);
   Status begin_table(Pull& pull, Bytes table, Status& refusal);

@@ -20,6 +20,13 @@ bool waits_for_resume(FrameType type) {
          type != FrameType::kProof;
 }
 
+// Returns kCorrupt if this frame may not come in a long message.
+Status check_long(const Frame& frame) {
+  const bool may = frame.header.type == FrameType::kRequest || frame.header.type == FrameType::kReply;
+  const bool lends = (frame.header.flags & (wire::kFlagRendezvous | wire::kFlagAttachments)) != 0;
+  return may && !lends ? Status() : Status(Code::kCorrupt, "a long message that may not be one");
+}
+
 // Shortens the time that the caller leaves for a request by the time that the request waited here.
 void count_wait(wire::FrameHeader& header, Nanos waited) {
   if (header.type != FrameType::kRequest || header.value == wire::kNoDeadline) return;
@@ -43,6 +50,8 @@ void ChannelImpl::take_frame(transport::Message&& message, Nanos waited) {
   }
   if (waited > Nanos::zero()) [[unlikely]]
     count_wait(frame.header, waited);
+  if (status.ok() && connection_.is_long(message.bytes().size())) [[unlikely]]
+    status = check_long(frame);
   if (status.ok()) status = dispatch(frame, std::move(message));
   if (!status.ok()) connection_.break_by(std::move(status));
 }
@@ -95,7 +104,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kRequest:
       return served_.on_request(frame, std::move(message));
     case FrameType::kReply:
-      return on_reply(frame);
+      return on_reply(frame, std::move(message));
     case FrameType::kUserMessage:
       return messages_.on_message(frame);
     case FrameType::kUserAck:
@@ -153,7 +162,7 @@ Status ChannelImpl::on_hello(const wire::Frame& frame) {
 
 // ----------------------------------------------------------------------------------------- answers
 
-Status ChannelImpl::on_reply(const Frame& frame) {
+Status ChannelImpl::on_reply(const Frame& frame, transport::Message&& message) {
   auto expectation = calls_.expected(frame.header, Kind::kCall);
   if (!expectation) return std::move(expectation).error();
   CallTable::Pending* pending = *expectation;
@@ -170,6 +179,12 @@ Status ChannelImpl::on_reply(const Frame& frame) {
   if (frame.header.code != 0) {
     streams_.note_error_reply(handle);
     calls_.finish(handle, {wire::error_of(frame), {}, {}});
+    return {};
+  }
+  if (connection_.is_long(message.bytes().size())) [[unlikely]] {
+    Result<Payload> body = puller_.take_body(std::move(message), frame.body);
+    calls_.finish(handle, body ? CallTable::Outcome{{}, std::move(*body), {}}
+                               : CallTable::Outcome{std::move(body).error(), {}, {}});
     return {};
   }
   if (!lent) {

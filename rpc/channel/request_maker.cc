@@ -43,7 +43,7 @@ template <class Body, class H>
   if (extended && status.ok()) status = put_context(frame, *spec.context);
   if (has_signature) put_signature(frame, known, spec.signature);
   Handle lent;
-  if (status.ok()) status = lending_.put_body(frame, std::forward<Body>(body), lent);
+  if (status.ok()) status = lending_.put_body(frame, std::forward<Body>(body), lent, outbox_.empty());
   if (!status.ok()) return calls_.refuse(Kind::kCall, std::forward<H>(handler), std::move(status));
   const auto [handle, pending] = calls_.add(Kind::kCall, std::forward<H>(handler), spec.deadline);
   pending->lent = lent;

@@ -53,6 +53,10 @@ Status ServedTable::on_request(const wire::Frame& frame, transport::Message&& me
     SLIME_TRY(streams_.add_served(handle, served.call, info.deadline));
   if ((frame.header.flags & kFlagsLent) != 0)
     return read(frame, std::move(info), (*method)->found, handle, served.one_way);
+  if (connection_.is_long(message.bytes().size())) [[unlikely]] {
+    take_long(std::move(message), frame.body, std::move(info), (*method)->found, handle, served.one_way);
+    return {};
+  }
   serve(std::move(info), (*method)->found, Payload(std::move(message), frame.body), handle, served.one_way);
   return {};
 }
@@ -97,20 +101,35 @@ void ServedTable::add_extras(CallInfo& info, const wire::Frame& frame, Handle ha
 Status ServedTable::read(const wire::Frame& frame, CallInfo&& info, Server::Found& found, Handle handle,
                          bool one_way) {
   const CallInfo asked = info;
-  return puller_.pull_request(
-      frame, asked, found, handle, [box = box_, ticket = handle.packed()] { box->granted(ticket); },
-      [this, handle, one_way, info = std::move(info)](Result<Payload> body) mutable {
-        if (!body) {
-          send_answer(handle, std::move(body).error());
-        } else if (box_->cancelled(handle.packed(), kNever)) {
-          send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
-        } else {
-          Server::Found nothing;
-          // A request with a lent body counts as received when its body has been read.
-          if (info.names->extras) info.names->extras->received = connection_.loop().clock().now();
-          serve(std::move(info), nothing, std::move(*body), handle, one_way);
-        }
-      });
+  return puller_.pull_request(frame, asked, found, handle, when_granted(handle),
+                              when_read(std::move(info), handle, one_way));
+}
+
+// Serves a request whose body has come in a long message, when the server has a place for it.
+void ServedTable::take_long(transport::Message&& message, Bytes body, CallInfo&& info, Server::Found& found,
+                            Handle handle, bool one_way) {
+  const CallInfo asked = info;
+  puller_.take_request(std::move(message), body, asked, found, handle, when_granted(handle),
+                       when_read(std::move(info), handle, one_way));
+}
+
+Task ServedTable::when_granted(Handle handle) {
+  return [box = box_, ticket = handle.packed()] { box->granted(ticket); };
+}
+
+Puller::Handler ServedTable::when_read(CallInfo&& info, Handle handle, bool one_way) {
+  return [this, handle, one_way, info = std::move(info)](Result<Payload> body) mutable {
+    if (!body) {
+      send_answer(handle, std::move(body).error());
+    } else if (box_->cancelled(handle.packed(), kNever)) {
+      send_answer(handle, Status(Code::kCancelled, "cancelled while the request was read"));
+    } else {
+      Server::Found nothing;
+      // A large request counts as received when its body has been read.
+      if (info.names->extras) info.names->extras->received = connection_.loop().clock().now();
+      serve(std::move(info), nothing, std::move(*body), handle, one_way);
+    }
+  };
 }
 
 void ServedTable::serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way) {
@@ -236,7 +255,7 @@ void ServedTable::send_with_notes(Handle handle, const Served& served, Result<By
   }
   if (reply) {
     Handle lent;
-    Status status = lending_.put_body(frame, std::move(*reply), lent);
+    Status status = lending_.put_body(frame, std::move(*reply), lent, outbox_.empty());
     if (status.ok() && lent.generation != 0)
       status = lending_.admit_answer(frame, lent, served.deadline, held_);
     if (!status.ok())

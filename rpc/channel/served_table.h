@@ -74,6 +74,10 @@ class ServedTable final : public StreamTable::Answers {
   bool make_place(std::size_t index);
   void add_extras(CallInfo& info, const wire::Frame& frame, Handle handle);
   Status read(const wire::Frame& frame, CallInfo&& info, Server::Found& found, Handle handle, bool one_way);
+  void take_long(transport::Message&& message, Bytes body, CallInfo&& info, Server::Found& found,
+                 Handle handle, bool one_way);
+  Task when_granted(Handle handle);
+  Puller::Handler when_read(CallInfo&& info, Handle handle, bool one_way);
   void serve(CallInfo&& info, Server::Found& found, Payload&& body, Handle handle, bool one_way);
   const std::shared_ptr<Request::Responder>& one_way_responder();
   Status refuse(const wire::Frame& frame, const Served& served, Status refusal);

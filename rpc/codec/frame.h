@@ -31,12 +31,14 @@ inline constexpr std::uint64_t kFeatureRaw = 64;         // kFlagRaw
 // messages.
 inline constexpr std::uint64_t kFeatureMessageCredits = 128;
 inline constexpr std::uint64_t kFeatureProofs = 256;  // kProof
+// Takes kRequest and kReply in long messages (transport/endpoint.h).
+inline constexpr std::uint64_t kFeatureLongMessages = 512;
 // kRequiredFeatures: features that the peer must have. kOptionalFeatures: all features of this
 // build.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
-                                                   kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
-                                                   kFeatureRaw | kFeatureMessageCredits | kFeatureProofs;
+inline constexpr std::uint64_t kOptionalFeatures =
+    kFeatureCancel | kFeatureOneWay | kFeatureSignatures | kFeatureAttachments | kFeatureStreams |
+    kFeatureMetadata | kFeatureRaw | kFeatureMessageCredits | kFeatureProofs | kFeatureLongMessages;
 
 // Numbers of frame types. Only add types at the end: a number never changes its meaning.
 enum class FrameType : std::uint8_t {

@@ -70,6 +70,7 @@ class FuzzWire final : public Wire {
     piece_ = piece_ * 7 % 1021 + 1;
     return total;
   }
+  [[nodiscard]] bool takes_long_messages() const override { return true; }
   PeerMemory* peer_memory(Lender&) override { return &memory_; }
   void want_write(bool) override {}
   void set_waiting(bool) override {}
@@ -87,8 +88,11 @@ class FuzzWire final : public Wire {
 class Sink final : public Receiver {
  public:
   void on_message(Message message) noexcept override {
-    SLIME_CHECK(message.bytes().size() <= 512);
+    // The credits that the endpoint gave bound a long message, too.
+    SLIME_CHECK(message.bytes().size() <= std::size_t{32} * 512);
+    for (const std::byte each : message.bytes()) sum += std::to_integer<unsigned>(each);
     if (++messages % 3 == 0) held.push_back(std::move(message));
+    if (messages % 5 == 0 && kept.size() < 8 && message.keep()) kept.push_back(std::move(message));
     SLIME_CHECK(held.size() <= 64);
   }
   void on_imm(std::uint32_t) noexcept override {}
@@ -99,6 +103,8 @@ class Sink final : public Receiver {
   }
   std::size_t messages = 0;
   std::vector<Message> held;
+  std::vector<Message> kept;  // long ones, which have given their credits back
+  unsigned sum = 0;           // of all bytes, so that all are read
   int closed = 0;
 };
 
@@ -200,6 +206,13 @@ void run(Bytes input) {
   SLIME_CHECK((*endpoint)->fetch_add(numbers[0], 3, operations[4]).ok());
   SLIME_CHECK((*endpoint)->compare_swap(numbers[1], 4, 5, operations[5]).ok());
 
+  // Six of the eight credits are free, and four stay so: it may have two slots.
+  SLIME_CHECK((*endpoint)->takes_long(1000));
+  ByteVector large(1000, std::byte{0x33});
+  const Bytes large_part(large);
+  Once sent_large;
+  SLIME_CHECK((*endpoint)->send(std::span(&large_part, 1), sent_large).ok());
+
   const auto turns = [&](int most) {
     while (most-- > 0 && (*loop)->poll(Nanos::zero())) {
     }
@@ -210,8 +223,10 @@ void run(Bytes input) {
     if ((*endpoint)->error().ok()) wire->handler()->on_readable();
     turns(100);
     if (i % 16 == 15) sink.held.clear();
+    if (i % 64 == 63) sink.kept.clear();
   }
   for (const Once& operation : operations) SLIME_CHECK(operation.completions == 1);
+  SLIME_CHECK(sent_large.completions == 1);
   SLIME_CHECK(readable.bytes == readable_before);
   for (std::size_t i = 0; i < kRegionBytes; ++i) {
     const bool read = (i >= 100 && i < 1100) || (i >= 2000 && i < 2500);

@@ -1,7 +1,8 @@
 // A peer that sends any frames to a channel with a server, calls, messages and streams under way.
-// Bit 0 of the first byte: begin with a valid hello. Then records: a length (u16), and that many
-// bytes of one message. An offer with an odd lease gets a real region; so does a table of
-// attachments with an odd first byte. Every handler is called once, and nothing is left at the end.
+// Bit 0 of the first byte: begin with a valid hello, by which the channel may send long messages if
+// bit 1 is set. Then records: a length (u16), and that many bytes of one message. An offer with an
+// odd lease gets a real region; so does a table of attachments with an odd first byte. Every
+// handler is called once, and nothing is left at the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,9 @@
 
 namespace slime::rpc {
 namespace {
+
+// Of one record: a long message of eight slots, which may be a request or a reply.
+constexpr std::size_t kMostBytes = 4096;
 
 class Sink final : public transport::Receiver {
  public:
@@ -74,7 +78,7 @@ ByteVector message_of(wire::FrameHeader header, Bytes text, Bytes body) {
   writer.append(std::as_bytes(std::span(&header, 1)));
   writer.append(text);
   writer.append(body);
-  if (out.size() > 512) out.resize(512);
+  if (out.size() > kMostBytes) out.resize(kMostBytes);
   return out;
 }
 
@@ -110,6 +114,7 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     hello.max_requests = 100;
     hello.optional_features =
         wire::kFeatureCancel | wire::kFeatureStreams | wire::kFeatureSignatures | wire::kFeatureProofs;
+    if ((std::to_integer<int>(input[0]) & 2) != 0) hello.optional_features |= wire::kFeatureLongMessages;
     hello.max_payload_bytes = 1 << 20;
     ByteWriter writer(out.emplace_back());
     writer.append(std::as_bytes(std::span(&header, 1)));
@@ -118,7 +123,7 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
   ByteReader in(input.subspan(1));
   while (in.remaining() > 2 && out.size() < 200) {
     const std::size_t size =
-        std::min<std::size_t>(in.read<std::uint16_t>(), std::min<std::size_t>(in.remaining(), 512));
+        std::min<std::size_t>(in.read<std::uint16_t>(), std::min(in.remaining(), kMostBytes));
     const Bytes bytes = in.take(size);
     ByteVector& message = out.emplace_back(bytes.begin(), bytes.end());
     wire::decode_attachments(message).status().ignore();
@@ -142,9 +147,10 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
 }
 
 void run(Bytes input) {
-  transport::sim::SimFabric fabric({.seed = 1, .max_delay = std::chrono::microseconds(1), .torn = false});
+  transport::sim::SimFabric fabric(
+      {.seed = 1, .max_delay = std::chrono::microseconds(1), .torn = false, .long_messages = true});
   const transport::PortOptions port{
-      .slot_bytes = 512, .pool_slots = 64, .base_credits = 8, .max_credits = 32};
+      .slot_bytes = 512, .pool_slots = 64, .base_credits = 20, .max_credits = 32};
   auto forger = fabric.make_host(port);
   auto victim = fabric.make_host(port);
   SLIME_CHECK(forger && victim);

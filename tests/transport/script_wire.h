@@ -47,6 +47,7 @@ class ScriptWire final : public Wire {
   }
   void want_write(bool) override {}
   PeerMemory* peer_memory(Lender&) override { return memory; }
+  [[nodiscard]] bool takes_long_messages() const override { return long_messages; }
   [[nodiscard]] std::uint64_t backlog_bytes() const override { return backlog; }
   void set_waiting(bool now) override { waiting = now; }
   [[nodiscard]] std::string describe() const override { return "script"; }
@@ -63,6 +64,7 @@ class ScriptWire final : public Wire {
   std::size_t room = SIZE_MAX;  // what it takes until it is full
   std::uint64_t backlog = 0;    // what the peer has not acknowledged
   PeerMemory* memory = nullptr;
+  bool long_messages = false;
   ByteVector sent;
   ByteVector coming;
 
@@ -73,15 +75,17 @@ class ScriptWire final : public Wire {
 // One endpoint whose peer is the test.
 struct Scripted {
   // `memory`: what is beside the wire; null: nothing.
-  explicit Scripted(PeerMemory* memory = nullptr)
+  explicit Scripted(PeerMemory* memory = nullptr, bool long_messages = false)
       : loop(std::move(*Loop::create({.clock = &clock}))),
-        device([this, memory](Loop& its_loop, const PortOptions&) {
-          return soft::plain_wires(its_loop, [this, memory](Loop&, UniqueFd, const Introduction&) {
-            auto made = std::make_unique<ScriptWire>();
-            made->memory = memory;
-            wire = made.get();
-            return Result<std::unique_ptr<Wire>>(std::move(made));
-          });
+        device([this, memory, long_messages](Loop& its_loop, const PortOptions&) {
+          return soft::plain_wires(its_loop,
+                                   [this, memory, long_messages](Loop&, UniqueFd, const Introduction&) {
+                                     auto made = std::make_unique<ScriptWire>();
+                                     made->memory = memory;
+                                     made->long_messages = long_messages;
+                                     wire = made.get();
+                                     return Result<std::unique_ptr<Wire>>(std::move(made));
+                                   });
         }) {
     port = std::move(*device.open_port(*loop, {}));
     auto pending = port->prepare();

@@ -14,6 +14,7 @@ sim::SimOptions random_options(Rng& rng) {
   options.max_delay = options.min_delay + Nanos(static_cast<std::int64_t>(rng.below(200'000)));
   options.capacity_bytes = static_cast<std::uint32_t>(std::uint64_t{512} << rng.below(10));
   options.torn = rng.chance(3, 4);
+  options.long_messages = rng.chance(1, 2);
   return options;
 }
 
@@ -40,6 +41,7 @@ Simulation::~Simulation() {
   for (auto& lane : lanes_) {
     for (Side& side : lane->sides) {
       side.held.clear();
+      side.kept.clear();
       side.endpoint.reset();
     }
   }
@@ -184,7 +186,12 @@ void Simulation::send(Lane& lane, int index) {
         work->atomics_before.push_back(other.get());
     }
   }
-  const std::size_t size = sizeof(std::uint64_t) + rng_.below(side.endpoint->max_message_bytes() - 8 + 1);
+  const std::size_t most = side.endpoint->max_message_bytes();
+  std::size_t size = sizeof(std::uint64_t) + rng_.below(most - 8 + 1);
+  if (rng_.chance(1, 4)) {
+    const std::size_t long_size = most + 1 + rng_.below(8 * most);
+    if (side.endpoint->takes_long(long_size)) size = long_size;
+  }
   const ByteVector bytes = message_bytes(work->number, size);
   const Bytes all(bytes);
   const std::size_t cut = rng_.below(size + 1);

@@ -137,6 +137,7 @@ class Simulation {
     int side = 0;
     std::unique_ptr<Endpoint> endpoint;
     std::vector<Message> held;
+    std::vector<Message> kept;      // long ones, which have given their credits back
     std::vector<Work*> sent;        // messages, in order
     std::size_t next_expected = 0;  // index into the peer's `sent`
     int ready = 0;

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "tests/transport/simulator.h"
+#include "transport/soft/frames.h"
 
 namespace slime::transport::testing {
 
@@ -138,7 +139,12 @@ void Simulation::Side::on_message(Message message) noexcept {
   for (const AtomicWork* before : sent[number]->atomics_before) {
     if (before->completions == 0) s.fail("a marked message overtook an atomic");
   }
-  if (s.rng_.chance(1, 2)) held.push_back(std::move(message));
+  if (s.rng_.chance(1, 4) && message.keep()) {
+    kept.push_back(std::move(message));
+    if (kept.size() > 4) kept.erase(kept.begin());
+  } else if (s.rng_.chance(1, 2)) {
+    held.push_back(std::move(message));
+  }
 }
 
 void Simulation::Side::on_imm(std::uint32_t imm) noexcept {
@@ -186,7 +192,9 @@ void Simulation::check_credits() {
     for (const auto& lane : lanes_) {
       const Side& sender = lane->sides[static_cast<std::size_t>(1 - side)];
       if (sender.endpoint != nullptr) promised += sender.endpoint->credits();
-      promised += lane->sides[static_cast<std::size_t>(side)].held.size();
+      for (const Message& message : lane->sides[static_cast<std::size_t>(side)].held)
+        promised += soft::slots_of(static_cast<std::uint32_t>(message.bytes().size()),
+                                   process(side).options.slot_bytes);
     }
     // An end that is gone leaves its peer with credits that are no promise any more.
     const bool all_whole = std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
@@ -217,7 +225,10 @@ void Simulation::check_end() {
   check_memory();
   check_atomics_end();
   for (auto& lane : lanes_) {
-    for (Side& side : lane->sides) side.held.clear();
+    for (Side& side : lane->sides) {
+      side.held.clear();
+      side.kept.clear();
+    }
   }
   fabric_.run_until_idle();
   for (const Process& p : processes_) {

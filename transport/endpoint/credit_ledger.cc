@@ -6,6 +6,7 @@ SendCredits::Raise SendCredits::raise(std::uint64_t limit) {
   if (limit <= limit_) return Raise::kOld;
   if (limit - limit_ > limits::kMaxPoolSlots) return Raise::kTooMany;
   limit_ = limit;
+  most_free_ = std::max(most_free_, free());
   return Raise::kRaised;
 }
 
@@ -17,6 +18,7 @@ std::uint64_t SendCredits::return_idle(TimePoint now, TimePoint& next) {
   }
   const std::uint64_t back = free() - initial_;
   used_ += back;
+  most_free_ = initial_;
   return back;
 }
 

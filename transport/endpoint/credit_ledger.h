@@ -25,9 +25,12 @@ class SendCredits {
   [[nodiscard]] std::uint64_t used() const { return used_; }
   [[nodiscard]] std::uint64_t free() const { return limit_ - used_; }
 
-  void use() { ++used_; }
-  // Undoes one use() for a message or notification that was never sent.
-  void unuse() { --used_; }
+  void use(std::uint32_t count = 1) { used_ += count; }
+  // Undoes use() for a message or notification that was never sent.
+  void unuse(std::uint32_t count = 1) { used_ -= count; }
+  // Returns whether a long message may use `count` credits: half of the credits that the peer lets
+  // this side have stay free for other messages.
+  [[nodiscard]] bool spares(std::uint32_t count) const { return free() >= count + most_free_ / 2; }
 
   // Returns how many credits notifications must leave free for messages, so that messages go on
   // while the peer holds the credits of notifications. 0 if the peer gives few credits.
@@ -63,6 +66,7 @@ class SendCredits {
   const std::uint64_t initial_;
   std::uint64_t limit_;
   std::uint64_t used_ = 0;
+  std::uint64_t most_free_ = initial_;  // since spare credits were given back
   std::uint64_t wanted_ = 0;
   TimePoint last_send_{};
 };
@@ -92,10 +96,11 @@ class ReceiveCredits {
   // Marks all granted credits as told to the peer. Returns their number since the beginning.
   std::uint64_t announce() { return announced_ = granted_; }
 
-  // Counts a message or notification of the peer. Returns false if the peer had no credit for it.
-  bool receive() {
-    if (received_ >= announced_) return false;
-    ++received_;
+  // Counts a message or notification of the peer, which takes `slots` credits. Returns false if the
+  // peer did not have them.
+  bool receive(std::uint32_t slots = 1) {
+    if (announced_ - received_ < slots) return false;
+    received_ += slots;
     return true;
   }
   // Takes back `count` credits that the peer will not use. Returns false if the peer did not have

@@ -28,6 +28,7 @@ struct SimOptions {
   bool torn = true;
   // Device::prefers_own_memory() of its hosts
   bool prefers_own_memory = true;
+  bool long_messages = false;  // Wire::takes_long_messages()
 };
 
 class SimWire;

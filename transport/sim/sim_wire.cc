@@ -114,6 +114,8 @@ void SimWire::want_write(bool wanted) {
   arm();
 }
 
+bool SimWire::takes_long_messages() const { return fabric_.options_.long_messages; }
+
 std::string SimWire::describe() const { return str("sim link ", link_->id, side_ == 0 ? " a" : " b"); }
 
 void SimWire::arm() {

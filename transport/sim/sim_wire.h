@@ -47,6 +47,7 @@ class SimWire final : public Wire {
   void want_write(bool wanted) override;
   void set_waiting(bool) override {}
   [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] bool takes_long_messages() const override;
 
   // Sets the timer for the next event: now, or when the next piece arrives.
   void arm();

@@ -58,10 +58,23 @@ Status SoftEndpoint::need_credit(std::uint64_t reserve) {
   return link_.gate.refuse_for_credit(reserve);
 }
 
+// A refusal for want of credits makes the peer give more, but no caller waits for them.
+bool SoftEndpoint::takes_long(std::uint64_t bytes) {
+  const bool waits = link_.long_unsent > 0 && link_.long_unsent + bytes > limits::kLongMessageBytes;
+  if (bytes > link_.long_bytes || waits || !link_.gate.has_room(in_flight())) return false;
+  if (link_.credits.spares(slots_of(static_cast<std::uint32_t>(bytes), link_.peer.slot_bytes))) return true;
+  link_.starved = true;
+  return false;
+}
+
 Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, SendOptions options) {
   std::uint64_t total = 0;
   for (const Bytes part : parts) total += part.size();
-  if (total > link_.peer.slot_bytes) return link_.checks.too_long(total, link_.peer.slot_bytes);
+  if (total > link_.peer.slot_bytes) [[unlikely]] {
+    if (total > link_.long_bytes) return link_.checks.too_long(total, link_.peer.slot_bytes);
+    SLIME_TRY(refusal());
+    if (!takes_long(total)) return link_.checks.no_credit();
+  }
   SLIME_TRY(refusal());
   SLIME_TRY(need_credit());
   if (messages_.send_now(parts, static_cast<std::uint32_t>(total), operation, options)) return {};

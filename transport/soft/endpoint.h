@@ -52,6 +52,9 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   [[nodiscard]] bool closed() const override { return link_.life.told_closed(); }
   [[nodiscard]] Status error() const override { return link_.life.error(); }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return link_.peer.slot_bytes; }
+  [[nodiscard]] std::uint32_t long_message_bytes() const override { return link_.long_bytes; }
+  [[nodiscard]] std::uint32_t slot_bytes() const override { return link_.port->pool->options().slot_bytes; }
+  [[nodiscard]] bool takes_long(std::uint64_t bytes) override;
   [[nodiscard]] std::uint64_t id() const override { return link_.id; }
   [[nodiscard]] std::size_t in_flight() const override { return link_.in_flight(); }
   [[nodiscard]] std::uint64_t credits() const override;

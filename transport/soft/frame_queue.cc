@@ -100,7 +100,7 @@ Result<std::size_t> FrameQueue::write() {
     }
     const std::size_t data_sent = frame.sent - header_sent;
     if (data_sent < frame.header.payload_bytes) {
-      parts[count++] = {const_cast<std::byte*>(frame.payload()) + data_sent,
+      parts[count++] = {const_cast<std::byte*>(frame.payload()) + (data_sent - frame.skipped),
                         frame.header.payload_bytes - data_sent};
     }
   }
@@ -143,6 +143,7 @@ void FrameQueue::on_sent(Staged& frame) {
   switch (frame.header.type) {
     case FrameType::kMessage:
       ++link_.counters.messages_sent;
+      note_long(frame.header, false);
       give_buffer(std::move(frame.message.bytes));
       // The operation is null if it has ended already, at the deadline of its message.
       if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
@@ -170,15 +171,25 @@ void FrameQueue::on_sent(Staged& frame) {
   }
 }
 
-ByteVector FrameQueue::take_buffer() {
-  if (buffers_.empty()) return {};
-  ByteVector out = std::move(buffers_.back());
-  buffers_.pop_back();
+ByteVector FrameQueue::take_buffer(std::size_t bytes) {
+  ByteVector out;
+  if (is_long_buffer(bytes)) {
+    out.swap(long_buffer_);
+  } else if (!buffers_.empty()) {
+    out = std::move(buffers_.back());
+    buffers_.pop_back();
+  }
+  out.clear();
+  out.reserve(bytes);
   return out;
 }
 
+// Keeps one buffer for long messages: most of them are written at once, and need none.
 void FrameQueue::give_buffer(ByteVector buffer) {
-  if (buffers_.size() < limits::kSpareMessageBuffers) buffers_.push_back(std::move(buffer));
+  if (is_long_buffer(buffer.capacity())) {
+    if (buffer.capacity() > long_buffer_.capacity()) long_buffer_.swap(buffer);
+  } else if (buffers_.size() < limits::kSpareMessageBuffers)
+    buffers_.push_back(std::move(buffer));
 }
 
 void FrameQueue::lost(const Status& cause) {

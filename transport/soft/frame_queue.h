@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@ struct Staged {
   FrameHeader header;
   const std::byte* data = nullptr;
   std::size_t sent = 0;                  // header included
+  std::size_t skipped = 0;               // first bytes of the payload, sent already, not in `data`
   std::shared_ptr<RegionRecord> record;  // region of `data`, for kWrite and kReadData
   OutMessage message;          // message of a kMessage frame; in a kFetch frame only its bytes are used
   std::uint64_t expected = 0;  // kCompareSwap: its payload
@@ -68,8 +70,14 @@ class FrameQueue {
   // revoked, and zeros were sent instead.
   bool take_cut_answer() { return std::exchange(cut_answer_, false); }
 
-  // Returns a buffer for the bytes of a message: the buffer of an earlier message if one is kept.
-  ByteVector take_buffer();
+  // Returns an empty buffer for `bytes` bytes of a message: the buffer of an earlier message if one
+  // is kept.
+  ByteVector take_buffer(std::size_t bytes);
+  // Notes a long message that has to wait for the wire, or that waits no more.
+  void note_long(const FrameHeader& header, bool waits) {
+    if (!link_.is_long(header.payload_bytes)) return;
+    link_.long_unsent += waits ? header.payload_bytes : std::uint64_t{0} - header.payload_bytes;
+  }
 
   [[nodiscard]] bool goodbye_staged() const { return goodbye_staged_; }
   // Handles the end or failure of the wire. After our goodbye, this completes the close; otherwise
@@ -91,12 +99,16 @@ class FrameQueue {
   void consume(std::size_t bytes);
   void on_sent(Staged& frame);
   void give_buffer(ByteVector buffer);
+  [[nodiscard]] bool is_long_buffer(std::size_t bytes) const {
+    return bytes > 2 * std::max(link_.peer.slot_bytes, limits::kSlotBytes);
+  }
   void say_goodbye_now();
 
   Link& link_;
   Queue<Staged> staged_;
   std::size_t bulk_ = 0;
   std::vector<ByteVector> buffers_;
+  ByteVector long_buffer_;  // kept for long messages; without capacity: none
   bool wire_full_ = false;
   bool wire_asked_ = false;  // want_write(true) was called on the wire
   bool cut_answer_ = false;

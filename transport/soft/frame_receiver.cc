@@ -17,6 +17,7 @@ constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
 FrameReceiver::FrameReceiver(Link& link, const Parts& parts)
     : link_(link),
       parts_(parts),
+      message_bytes_(std::max(link.port->pool->options().slot_bytes, link.long_bytes)),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(limits::kReceiveBufferBytes)) {}
 
 // ---------------------------------------------------------------------------------------- the wire
@@ -127,8 +128,7 @@ void FrameReceiver::parse(Bytes& input, std::uint64_t fetched_most) {
       continue;
     }
     if (input.size() < kHeaderBytes) return;
-    const Result<FrameHeader> header =
-        decode_header(input.first(kHeaderBytes), link_.port->pool->options().slot_bytes);
+    const Result<FrameHeader> header = decode_header(input.first(kHeaderBytes), message_bytes_);
     if (!header) {
       link_.corrupt(header.error().text());
       return;
@@ -211,15 +211,17 @@ void FrameReceiver::end_payload() {
 // ---------------------------------------------------------------- messages, notifications, credits
 
 void FrameReceiver::begin_message(const FrameHeader& header) {
-  if ((header.value != 0 && !on_grant(header.value)) || !use_credit(header)) return;
-  slot_ = &link_.port->pool->take_slot(link_.given.account());
+  SoftPool& pool = *link_.port->pool;
+  const std::uint32_t slots = slots_of(header.payload_bytes, pool.options().slot_bytes);
+  if ((header.value != 0 && !on_grant(header.value)) || !use_credits(header, slots)) return;
+  slot_ = slots == 1 ? &pool.take_slot(link_.given.account()) : &pool.take_long(slots, link_.given.account());
   payload_.place(Payload::Kind::kMessage, slot_->memory());
   link_.top_up();
 }
 
 void FrameReceiver::on_imm_frame(const FrameHeader& header) {
   const Code code = parts_.incoming.end_with_imm(header);
-  if (!link_.working() || !use_credit(header)) return;
+  if (!link_.working() || !use_credits(header, 1)) return;
   parts_.incoming.queue_ack(header.operation, code);
   if (!link_.working()) return;
   if (code == Code::kOk) {
@@ -231,8 +233,8 @@ void FrameReceiver::on_imm_frame(const FrameHeader& header) {
   link_.top_up();
 }
 
-bool FrameReceiver::use_credit(const FrameHeader& header) {
-  if (!link_.given.receive()) {
+bool FrameReceiver::use_credits(const FrameHeader& header, std::uint32_t count) {
+  if (!link_.given.receive(count)) {
     link_.corrupt("it sent more messages than it had credits");
     return false;
   }

@@ -46,12 +46,13 @@ class FrameReceiver {
   void end_payload();
   void begin_message(const FrameHeader& header);
   void on_imm_frame(const FrameHeader& header);
-  bool use_credit(const FrameHeader& header);
+  bool use_credits(const FrameHeader& header, std::uint32_t count);
   bool on_grant(std::uint64_t limit);
   void on_credit_return(const FrameHeader& header);
 
   Link& link_;
   Parts parts_;
+  const std::uint32_t message_bytes_;  // of the largest message that the peer may send
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;  // start of the unread bytes in the buffer
   std::size_t end_ = 0;

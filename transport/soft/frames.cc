@@ -21,10 +21,10 @@ struct Shape {
   bool value = false;
 };
 
-std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
+std::optional<Shape> shape_of(FrameType type, std::uint32_t message_bytes) {
   switch (type) {
     case FrameType::kMessage:
-      return Shape{.payload_most = slot_bytes, .flags = kFlagStarved, .value = true};
+      return Shape{.payload_most = message_bytes, .flags = kFlagStarved, .value = true};
     case FrameType::kCredit:
     case FrameType::kCreditReturn:
       return Shape{.value = true};
@@ -73,8 +73,8 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t slot_bytes) {
 
 // Returns true for a valid message without a flag other than starved. Most frames are such
 // messages, and need no further check.
-bool is_plain_message(const FrameHeader& header, std::uint32_t slot_bytes) {
-  return header.type == FrameType::kMessage && header.payload_bytes <= slot_bytes &&
+bool is_plain_message(const FrameHeader& header, std::uint32_t message_bytes) {
+  return header.type == FrameType::kMessage && header.payload_bytes <= message_bytes &&
          (header.flags & ~kFlagStarved) == 0 && (header.code | header.reserved) == 0 &&
          (header.operation | header.region | header.key | header.offset) == 0;
 }
@@ -85,12 +85,12 @@ Status corrupt(const FrameHeader& header, std::string_view what) {
 
 }  // namespace
 
-Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes) {
+Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t message_bytes) {
   SLIME_CHECK(bytes.size() == kHeaderBytes);
   FrameHeader header;
   std::memcpy(&header, bytes.data(), kHeaderBytes);
-  if (is_plain_message(header, slot_bytes)) return header;
-  const std::optional<Shape> shape = shape_of(header.type, slot_bytes);
+  if (is_plain_message(header, message_bytes)) return header;
+  const std::optional<Shape> shape = shape_of(header.type, message_bytes);
   if (!shape) return corrupt(header, "an unknown type");
   if (header.payload_bytes < shape->payload_least || header.payload_bytes > shape->payload_most)
     return corrupt(header, str("a payload of ", header.payload_bytes, " bytes"));

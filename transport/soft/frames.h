@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "transport/limits.h"
 
 namespace slime::transport::soft {
 
@@ -72,12 +73,21 @@ static_assert(sizeof(FetchBlock) == 24);
 // Parses a header, which `bytes` must be (kHeaderBytes). Returns kCorrupt, with the fault, unless
 // the header is valid by itself: known type, payload size within the limits of the type, unused
 // fields zero.
-Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t slot_bytes);
+// `message_bytes`: the largest message.
+Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t message_bytes);
+
+// Returns how many receive slots of `slot_bytes`, and so how many credits, a message takes.
+constexpr std::uint32_t slots_of(std::uint32_t message_bytes, std::uint32_t slot_bytes) {
+  if (message_bytes <= slot_bytes) return 1;
+  const std::uint32_t slots = (message_bytes - 1) / slot_bytes + 1;
+  if (slots <= limits::kLongFewSlots) return slots;
+  return (slots + limits::kLongSlotStep - 1) / limits::kLongSlotStep * limits::kLongSlotStep;
+}
 
 // Data that the engines of the two sides send each other in the handshake.
 struct Parameters {
   std::uint32_t version = kVersion;
-  std::uint32_t slot_bytes = 0;  // the largest message that this side takes
+  std::uint32_t slot_bytes = 0;  // the largest message that takes one credit
   // credits that the peer may use before it gets the first kCredit
   std::uint32_t initial_credits = 0;
 

@@ -22,6 +22,7 @@ Link::Link(SoftEndpoint& endpoint, std::shared_ptr<PortState> on, std::shared_pt
       credits(peer.initial_credits),
       gate(checks, life, credits),
       given(*port->pool, std::move(account), 0),
+      long_bytes(wire->takes_long_messages() ? limits::kLongMessageBytes : 0),
       endpoint_(endpoint) {}
 
 void Link::schedule_turn(bool lazily) {

@@ -47,6 +47,9 @@ class Link {
   bool starved = false;
   ReceiveCredits given;
   OneSidedTable operations;
+  // The most bytes of a long message, in both directions; 0: the wire takes none.
+  const std::uint32_t long_bytes;
+  std::uint64_t long_unsent = 0;  // bytes of long messages that the wire has not taken completely
 
   // true while the endpoint handles a burst, after which it sends queued frames anyhow
   bool in_burst = false;
@@ -55,6 +58,8 @@ class Link {
   bool completed_in_stage = false;
 
   [[nodiscard]] bool working() const { return life.working(); }
+  // Returns whether a message of this side is a long one.
+  [[nodiscard]] bool is_long(std::uint32_t bytes) const { return bytes > peer.slot_bytes; }
   [[nodiscard]] std::size_t in_flight() const { return messages_in_flight_ + operations.size(); }
   // Notes that bytes of one-sided operations of this side have moved now. Cheap: the loop reads the
   // clock only once for each round of callbacks.

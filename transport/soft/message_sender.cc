@@ -7,21 +7,36 @@
 #include "base/str.h"
 
 namespace slime::transport::soft {
+namespace {
+
+// Appends the bytes of `parts`, without the first `skipped`, to `to`.
+void append_from(std::span<const Bytes> parts, std::size_t skipped, ByteVector& to) {
+  for (Bytes part : parts) {
+    const std::size_t left_out = std::min(skipped, part.size());
+    skipped -= left_out;
+    part = part.subspan(left_out);
+    to.insert(to.end(), part.begin(), part.end());
+  }
+}
+
+}  // namespace
 
 bool MessageSender::send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                              const SendOptions& options) {
-  if ((!std::exchange(prompt_, false) && !always_prompt_) || options.after_writes) return false;
+  const bool prompt = std::exchange(prompt_, false) || always_prompt_ || link_.is_long(total);
+  if (!prompt || options.after_writes) return false;
   return write_now(parts, total, operation, options.late_completion);
 }
 
-// Writes a short message straight to the wire, without queue and buffer. Returns false if that is
-// not possible now or the wire took nothing.
+// Writes a short or a long message straight to the wire, without queue and buffer. Returns false if
+// that is not possible now or the wire took nothing.
 bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                               bool late_completion) {
   std::array<iovec, limits::kPromptParts + 1> pieces;
-  if (frames_.wire_full() || (link_.in_burst && !always_prompt_) || !frames_.empty() || !messages_.empty() ||
-      total > limits::kPromptBytes || parts.size() > limits::kPromptParts)
+  if (frames_.wire_full() || !frames_.empty() || !messages_.empty() || parts.size() > limits::kPromptParts)
     return false;
+  const bool gathers = total > limits::kPromptBytes || (link_.in_burst && !always_prompt_);
+  if (gathers && !link_.is_long(total)) return false;
   FrameHeader header;
   header.type = FrameType::kMessage;
   header.payload_bytes = total;
@@ -39,22 +54,20 @@ bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total,
   link_.starved = false;
   link_.take_grant();
   operation.mark_posted();
-  link_.credits.use();
+  link_.credits.use(slots_of(total, link_.peer.slot_bytes));
   link_.counters.bytes_sent += *taken;
   if (*taken == kHeaderBytes + total) {
     ++link_.counters.messages_sent;
     link_.finish_later(operation);
   } else {
     // The wire took only a part: the rest of the message becomes the first frame of the queue.
-    link_.add_message();
     Staged& frame = frames_.push(header);
-    frame.message.bytes = frames_.take_buffer();
-    frame.message.bytes.resize(total);
-    copy_parts(parts, frame.message.bytes.data());
-    frame.data = frame.message.bytes.data();
-    frame.message.operation = &operation;
-    frame.message.deadline = link_.take_deadline(operation);
     frame.sent = *taken;
+    frame.skipped = std::max(*taken, kHeaderBytes) - kHeaderBytes;
+    frames_.note_long(header, true);
+    accept(frame.message, operation, total - frame.skipped);
+    append_from(parts, frame.skipped, frame.message.bytes);
+    frame.data = frame.message.bytes.data();
     late_completion = false;
   }
   if (!link_.in_burst) link_.schedule_turn(late_completion);
@@ -64,19 +77,24 @@ bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total,
 void MessageSender::queue(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                           const SendOptions& options) {
   operation.mark_posted();
-  link_.credits.use();
-  link_.add_message();
+  link_.credits.use(slots_of(total, link_.peer.slot_bytes));
   OutMessage& message = messages_.push_back({});
+  message.header.payload_bytes = total;
+  message.header.type = FrameType::kMessage;
+  frames_.note_long(message.header, true);
+  accept(message, operation, total);
+  append_from(parts, 0, message.bytes);
+  message.barrier = options.after_writes ? link_.operations.barrier() : 0;
+  message.header.flags = std::exchange(link_.starved, false) ? kFlagStarved : 0;
+  link_.schedule();
+}
+
+// Counts a message that the wire has not taken completely. `rest`: its bytes that must be kept.
+void MessageSender::accept(OutMessage& message, Operation& operation, std::size_t rest) {
+  link_.add_message();
   message.operation = &operation;
   message.deadline = link_.take_deadline(operation);
-  message.barrier = options.after_writes ? link_.operations.barrier() : 0;
-  message.header.type = FrameType::kMessage;
-  message.header.payload_bytes = total;
-  message.header.flags = std::exchange(link_.starved, false) ? kFlagStarved : 0;
-  message.bytes = frames_.take_buffer();
-  message.bytes.clear();
-  for (const Bytes part : parts) message.bytes.insert(message.bytes.end(), part.begin(), part.end());
-  link_.schedule();
+  message.bytes = frames_.take_buffer(rest);
 }
 
 void MessageSender::stage() {
@@ -97,7 +115,8 @@ void MessageSender::expire(TimePoint now, TimePoint& next) {
       return false;
     }
     expired.push_back(message.operation);
-    link_.credits.unuse();
+    frames_.note_long(message.header, false);
+    link_.credits.unuse(slots_of(message.header.payload_bytes, link_.peer.slot_bytes));
     return true;
   });
   frames_.expire(now, next, expired);

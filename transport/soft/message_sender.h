@@ -19,8 +19,9 @@ class MessageSender {
   // waiting for an answer. Messages after that one are written together in the next turn, unless
   // the wire has cheap_writes().
   void be_prompt() { prompt_ = true; }
-  // Sends a message at once if it is short, nothing is in front of it, and be_prompt() or
-  // cheap_writes() allows it. Returns false if nothing was sent; the link may be broken then.
+  // Sends a message at once if nothing is in front of it, and it is long, or is short and
+  // be_prompt() or cheap_writes() allows it. Returns false if nothing was sent; the link may be
+  // broken then.
   bool send_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                 const SendOptions& options);
   void queue(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
@@ -40,6 +41,7 @@ class MessageSender {
  private:
   bool write_now(std::span<const Bytes> parts, std::uint32_t total, Operation& operation,
                  bool late_completion);
+  void accept(OutMessage& message, Operation& operation, std::size_t rest);
 
   Link& link_;
   FrameQueue& frames_;

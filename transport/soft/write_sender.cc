@@ -88,8 +88,7 @@ bool WriteSender::stage_fetch(Handle handle, OneSided& operation) {
   if (fetch_asked_ - fetch_done_ + limits::kChunkBytes > limits::kFetchAhead) return false;
   const std::span<const CopyBlock> copies = operation.copies;
   const RemoteRegion* const remote = copies[operation.next_copy].remote;
-  ByteVector blocks = frames_.take_buffer();
-  blocks.clear();
+  ByteVector blocks = frames_.take_buffer(0);
   ByteWriter writer(blocks);
   std::uint64_t left = limits::kChunkBytes;
   for (std::size_t count = 0; operation.next_copy < copies.size(); ++operation.next_copy) {

@@ -24,6 +24,7 @@ class TcpWire final : public Wire, private FdHandler {
   Result<std::size_t> write(std::span<const iovec> parts) override;
   Result<std::size_t> read(std::span<const iovec> parts) override;
   void want_write(bool wanted) override;
+  [[nodiscard]] bool takes_long_messages() const override { return true; }
   [[nodiscard]] std::uint64_t backlog_bytes() const override;
   void set_waiting(bool waiting) override;
   [[nodiscard]] std::string describe() const override { return text_; }
