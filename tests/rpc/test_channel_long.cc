@@ -268,13 +268,13 @@ TEST_CASE("few credits: a body that would leave less than half of them is lent")
 
 TEST_CASE("a peer that has not announced it gets no long message") {
   SimFixture sim = long_sim();
+  Reply reply;
   Forger forger(sim);
   wire::Hello hello{.max_requests = 100, .max_payload_bytes = 1 << 20};
   bool takes = false;
   SUBCASE("an older one") { hello.optional_features &= ~wire::kFeatureLongMessages; }
   SUBCASE("and a new one does") { takes = true; }
   forger.hello(hello);
-  Reply reply;
   REQUIRE(sim.until([&] { return forger.channel->ready(); }));
   forger.channel->call({"x", "y", sim.now() + 20s}, pattern(20'000), reply.handler());
   const wire::Frame request = forger.frame(1);
@@ -285,8 +285,8 @@ TEST_CASE("a peer that has not announced it gets no long message") {
 
 TEST_CASE("before the hello of the peer bodies are lent") {
   SimFixture sim = long_sim();
-  Forger forger(sim);
   Reply reply;
+  Forger forger(sim);
   forger.channel->call({"x", "y", sim.now() + 20s}, pattern(20'000), reply.handler());
   forger.hello();
   CHECK((forger.frame(1).header.flags & wire::kFlagRendezvous) != 0);
