@@ -92,9 +92,10 @@ CONFORMANCE("a message gathered from parts arrives as one") {
   CHECK(c.receiver_b.messages[0] == data);
 }
 
-CONFORMANCE("a message larger than a slot is refused and nothing is posted") {
+CONFORMANCE("a message larger than the endpoint takes is refused and nothing is posted") {
   Connection c(fixture);
-  const ByteVector data = random_data(c.a().max_message_bytes() + 1, 1);
+  const std::uint32_t most = std::max(c.a().max_message_bytes(), c.a().long_message_bytes());
+  const ByteVector data = random_data(most + 1, 1);
   TestOperation operation;
   CHECK(send(c.a(), data, operation).code() == Code::kInvalidArgument);
   CHECK_FALSE(operation.posted());
