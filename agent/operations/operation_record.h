@@ -72,7 +72,7 @@ class OperationRecord {
 
  protected:
   OperationRecord() = default;
-  ~OperationRecord() { leave(); }
+  ~OperationRecord();
 
   void run_on(Session& session) {
     session_ = &session;
@@ -94,8 +94,8 @@ class OperationRecord {
   [[nodiscard]] WaitingOperations* queue() const { return queue_; }
   // Keeps the operation alive until released(): the queue or the endpoint has only a plain
   // reference.
-  void keep(OperationPtr<PeerOperation> self) { kept_ = std::move(self); }
-  [[nodiscard]] OperationPtr<PeerOperation> released() { return std::move(kept_); }
+  void keep(OperationPtr<PeerOperation> self);
+  [[nodiscard]] OperationPtr<PeerOperation> released();
 
  private:
   friend class OperationTable;

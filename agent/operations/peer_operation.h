@@ -186,6 +186,11 @@ OperationPtr<Operation> make_operation(std::shared_ptr<AgentDriver> agent, bool 
   return OperationBlock<Operation>::make(std::move(agent), drives, std::forward<A>(arguments)...);
 }
 
+// These may end a reference to a PeerOperation, so they need its definition.
+inline OperationRecord::~OperationRecord() { leave(); }
+inline void OperationRecord::keep(OperationPtr<PeerOperation> self) { kept_ = std::move(self); }
+inline OperationPtr<PeerOperation> OperationRecord::released() { return std::move(kept_); }
+
 inline Result<None> none_or(Status status) {
   if (!status.ok()) return status;
   return None{};
