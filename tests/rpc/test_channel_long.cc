@@ -159,8 +159,8 @@ TEST_CASE("large requests that wait for places hold half of the credits at most,
   SimFixture sim = long_sim();
   LinkOptions options;
   options.server.workers = 1;
+  Slow slow;  // outlives the server, whose worker may be inside
   Link link(sim, options);
-  Slow slow;
   serve_slow(link, slow);
   warm_up(link, kLargest);
   // As many credits as the peer gives: the first calls of this size made it give more.
@@ -190,8 +190,8 @@ TEST_CASE("a large request that ends while it waits for a place gives its credit
   SimFixture sim = long_sim();
   LinkOptions options;
   options.server.workers = 1;
+  Slow slow;  // outlives the server, whose worker may be inside
   Link link(sim, options);
-  Slow slow;
   serve_slow(link, slow);
   warm_up(link, kLarge);
   Calls calls;
@@ -220,8 +220,8 @@ TEST_CASE("the connection ends while large requests wait for places: all slots c
   SimFixture sim = long_sim();
   LinkOptions options;
   options.server.workers = 1;
+  Slow slow;  // outlives the server, whose worker may be inside
   Link link(sim, options);
-  Slow slow;
   serve_slow(link, slow);
   warm_up(link, kLarge);
   Calls calls;
