@@ -156,6 +156,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void lend(TimePoint until);
   void sleep_lent(bool at_once);
   bool stays_aside();
+  void leave_aside();
   void return_to_bed();
   [[nodiscard]] bool aside() const { return aside_.load(std::memory_order_relaxed); }
   bool nap(Nanos time) const;

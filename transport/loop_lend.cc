@@ -54,7 +54,6 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   spin_.restart(steady_now());
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
-  helped_ = true;
   while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin) {
     if (stopping_.load(std::memory_order_acquire)) break;
     if (crowded()) {
@@ -63,10 +62,11 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
       break;
     }
     if (!look()) turn(kNever);
+    helped_ = true;
   }
   if (!crowded()) run_last();
   helping_ = false;
-  if (!done()) aside_.store(false, std::memory_order_relaxed);  // this caller is about to sleep
+  if (!done() || crowded()) leave_aside();  // a caller is about to sleep
   end_drive();
 }
 
@@ -90,7 +90,7 @@ bool Loop::borrow(bool alone) {
   if (!has_thread()) return true;
   const bool early = posted_.pending() || (!aside() && deferrals_.urgent());
   if (!early && (alone || helped_ || aside())) {
-    runs_rest_ = alone;
+    runs_rest_ = alone && !deferrals_.urgent();  // earlier work may call users
     borrowed_ = true;
     return true;
   }
@@ -102,7 +102,7 @@ bool Loop::borrow(bool alone) {
 // caller drives now.
 bool Loop::drive_beside_thread() {
   bool drives = false;
-  for (int i = 0; i < limits::kLoopAsideTries && !drives && aside(); ++i)
+  for (int i = 0; i < limits::kLoopAsideTries && !drives && aside() && driven_ != this; ++i)
     drives = driver_.load(std::memory_order_relaxed) == std::thread::id{} && try_drive();
   return drives;
 }
@@ -110,6 +110,7 @@ bool Loop::drive_beside_thread() {
 void Loop::give_back() {
   if (!has_thread()) return release_drive();
   if (runs_rest_) run_last();
+  if (left_ || waiting_.load(std::memory_order_relaxed) > 0) leave_aside();
   borrowed_ = left_ = false;
   end_drive();
 }
@@ -128,7 +129,8 @@ void Loop::end_drive() {
     return;
   }
   if (!bed_.hears_fds()) bed_.hear_fds(true);
-  const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm();
+  const bool unknown = deferrals_.urgent() || next_timer() < thread_until_ || !pollers_.arm() ||
+                       stopping_.load(std::memory_order_seq_cst);
   release_drive();
   if (!unknown && !posted_.pending(std::memory_order_seq_cst)) return;
   if (blocked_.load(std::memory_order_seq_cst)) wake_.signal();
@@ -166,7 +168,9 @@ void Loop::sleep_lent(bool at_once) {
           by_thread_ = true;
           return;
         }
-        if (deferrals_.urgent()) deferrals_.run();  // callers have left it to the next that drives
+        // What callers have left to the next that drives, and what only pollers send off.
+        if (deferrals_.urgent()) deferrals_.run();
+        pollers_.poll();
         if (++looks > limits::kLoopAsideLooks) return_to_bed();
         release_drive();
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
@@ -183,6 +187,12 @@ bool Loop::stays_aside() {
   if (!std::exchange(helped_, false) || posted_.pending() || stopping_.load(std::memory_order_acquire))
     return false;
   return steady_clock().now() - crowded_.load(std::memory_order_relaxed) >= limits::kLoopCrowded;
+}
+
+// Makes the thread drive again when it looks or wakes next, and callers arm and wake as usual.
+void Loop::leave_aside() {
+  helped_ = false;
+  aside_.store(false, std::memory_order_relaxed);
 }
 
 // Lets the thread sleep again instead of looking every `nap`, if nothing would be lost: perhaps

@@ -222,6 +222,18 @@ TEST_CASE("the thread takes over from a caller that drove again and again, and h
   CHECK(left_behind > 0);
 }
 
+TEST_CASE("callers that wait without any time do not keep the thread from its work") {
+  const auto loop = start_loop();
+  Event event(*loop);
+  const TimePoint end = soon();
+  for (int round = 0; round < 200; ++round) {
+    const int before = event.heard;
+    event.raise();
+    while (event.heard == before) loop->wait([] { return false; }, steady_clock().now(), [] {});
+  }
+  CHECK(steady_clock().now() < end);
+}
+
 TEST_CASE("only a caller that waits again and again borrows the loop beside other operations") {
   const auto loop = start_loop();
   for (int round = 0; round < 100; ++round) {
