@@ -34,7 +34,7 @@ std::int64_t open_descriptors() {
   return out;
 }
 
-// Of larger calls: each size is this many times the one before, and comes this often.
+// Each larger size is this many times the one before. This many calls are made of each size.
 constexpr std::uint64_t kNextSize = 4;
 constexpr std::uint32_t kLargerCalls = 4;
 
@@ -84,7 +84,7 @@ Status pass(Child& peers, Nanos span) {
   return line ? Status(Code::kInternal, str("the peers said: ", *line)) : line.error();
 }
 
-// What was measured of the counted peers.
+// The measurements of the counted peers.
 struct Idle {
   std::string provider;
   double seconds = 0;
@@ -123,7 +123,7 @@ Result<Idle> measure_agent(PeerAgent& agent, std::span<const std::string> addres
                            const IdleOptions& options) {
   Idle out;
   SLIME_TRY(pass(peers, kSettle));
-  // What large calls leave once in this process is not a peer's.
+  // Leaves out the memory that the first large calls leave in this process, once for all peers.
   if (options.up_to > 0 && addresses.size() > 1) {
     const double before = pss_kib();
     SLIME_TRY(call_all(agent, addresses.first(1), options));

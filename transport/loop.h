@@ -34,7 +34,8 @@ struct LoopOptions {
   Nanos spin = limits::kLoopSpin;
   Nanos max_spin = limits::kLoopSpin;
   // How long the loop's thread pauses after it found a caller driving the loop. Work that arrives
-  // after that caller has left may wait this long.
+  // after that caller has left may wait this long. If callers drive again and again, the pause
+  // doubles up to kLoopLongestNap, and such work may wait for two of them.
   Nanos nap = limits::kLoopNap;
 };
 

@@ -168,7 +168,7 @@ void Loop::sleep_lent(bool at_once) {
           by_thread_ = true;
           return;
         }
-        // What callers have left to the next that drives, and what only pollers send off.
+        // Runs the work that callers have left, and lets pollers send what they hold back.
         if (deferrals_.urgent()) deferrals_.run();
         pollers_.poll();
         if (++looks > limits::kLoopAsideLooks) return_to_bed();

@@ -20,7 +20,7 @@
 namespace slime::rpc {
 namespace {
 
-// Of one record: a long message of eight slots, which may be a request or a reply.
+// The largest record: a long message of eight slots, which may be a request or a reply.
 constexpr std::size_t kMostBytes = 4096;
 
 class Sink final : public transport::Receiver {

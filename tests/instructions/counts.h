@@ -4,7 +4,7 @@
 
 namespace slime::testing {
 
-// What this program, in all its threads, has done so far.
+// Counts of all threads of this program since its start.
 struct Counts {
   std::uint64_t locks = 0;   // pthread_mutex_lock and pthread_mutex_trylock
   std::uint64_t clocks = 0;  // clock_gettime
