@@ -41,6 +41,7 @@ inline constexpr unsigned kLoopLooks = 8;
 // otherwise the process that it waits for may get no processor until this thread's time slice is
 // used up. Longer than a running peer takes to answer.
 inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
+inline constexpr Nanos kLoopBusyYield = std::chrono::microseconds(100);
 // How long a waiting caller drives the loop before it checks whether its wait is over, and lets
 // other waiting callers check.
 inline constexpr Nanos kLoopWaitTurn = std::chrono::milliseconds(10);

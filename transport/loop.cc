@@ -200,6 +200,10 @@ bool Loop::turn(TimePoint block_until) {
       ran = pollers_.poll();
     if (ran) {
       const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
+      if (by_thread_ && now - yielded_at_ >= limits::kLoopBusyYield) {
+        yielded_at_ = now;
+        std::this_thread::yield();
+      }
       if (fd_pace_.skip_busy(now)) {
         now_.reset();
         spin_.note_work();

@@ -209,6 +209,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
   TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;
+  TimePoint yielded_at_{};
   // time that was read in the current round of callbacks; empty: not read yet
   mutable std::optional<TimePoint> now_;
 
