@@ -62,10 +62,12 @@ void FutureCore::tell(std::uint32_t word) {
   std::vector<Task> more;
   Task cancel;  // destroyed after the lock is released: it may own the receiver of this outcome
   if ((word & kLocked) != 0) {
-    const MutexLock lock(mutex_);
-    more.swap(more_);
-    cancel = std::exchange(cancel_, Task());
-    changed_.notify_all();
+    {
+      const MutexLock lock(mutex_);
+      more.swap(more_);
+      cancel = std::exchange(cancel_, Task());
+    }
+    changed_.notify_all();  // without the lock, which a woken thread takes first
   }
   if ((word & kCallback) != 0) {
     Task callback = std::move(callback_);
