@@ -5,6 +5,14 @@
 
 namespace slime::detail {
 
+void FutureCore::wake_all() {
+  for (std::size_t i = 0; i < late_.count; ++i) {
+    late_.futures[i]->changed_.notify_all();
+    late_.futures[i]->drop_holder();
+  }
+  late_.count = 0;
+}
+
 bool FutureCore::wait_done(Nanos timeout) {
   if (done()) return true;
   const TimePoint deadline = timeout == Nanos::max() ? kNever : deadline_after(steady_clock().now(), timeout);
@@ -17,6 +25,7 @@ bool FutureCore::wait_done(Nanos timeout) {
 }
 
 bool FutureCore::sleep(TimePoint deadline) {
+  wake_sleepers();
   const MutexLock lock(mutex_);
   if ((word_.fetch_or(kLocked, std::memory_order_acq_rel) & kSettled) != 0) return true;
   const auto ready = [this] { return done(); };
@@ -67,8 +76,17 @@ void FutureCore::tell(std::uint32_t word) {
       more.swap(more_);
       cancel = std::exchange(cancel_, Task());
     }
-    changed_.notify_all();  // without the lock, which a woken thread takes first
+    // Wakes without the lock, which a woken thread takes first.
+    if (late_.depth > 0) {
+      if (late_.count == late_.futures.size()) wake_all();
+      holders_.fetch_add(1, std::memory_order_relaxed);
+      late_.futures[late_.count++] = this;
+    } else {
+      changed_.notify_all();
+    }
   }
+  if ((word & kCallback) == 0 && more.empty()) return;
+  wake_sleepers();  // a callback may take a lock that a sleeping thread has
   if ((word & kCallback) != 0) {
     Task callback = std::move(callback_);
     callback();

@@ -3,6 +3,7 @@
 // Private to base, and to layers whose operations are futures: what futures and their promise
 // share.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,16 @@ class FutureCore {
   void add_future() { futures_.fetch_add(1, std::memory_order_relaxed); }
   void drop_future();
 
+  // ---- a thread that completes many futures
+  // From begin_burst() to end_burst(), completing a future wakes no thread that sleeps until it is
+  // done: wake_sleepers() wakes those threads. Callbacks are called at once, after such a wake.
+  // Pairs may be nested. After the last end_burst(), call wake_sleepers().
+  static void begin_burst() { ++late_.depth; }
+  static void end_burst() { --late_.depth; }
+  static void wake_sleepers() {
+    if (late_.count != 0) wake_all();
+  }
+
   // ---- the producer, one thread at a time
   // Sets the function that cancel() calls. Completion drops the function.
   void set_cancel(Task cancel);
@@ -91,6 +102,15 @@ class FutureCore {
   virtual void ask_to_cancel();
   // Destroys and frees the object.
   virtual void destroy() noexcept = 0;
+
+  // Futures that the calling thread has completed in its burst while other threads slept.
+  struct Late {
+    unsigned depth;
+    std::size_t count;
+    std::array<FutureCore*, 64> futures;
+  };
+  static void wake_all();
+  static inline constinit thread_local Late late_{};
 
   bool sleep(TimePoint deadline);
   void tell(std::uint32_t word);

@@ -41,6 +41,8 @@ inline constexpr unsigned kLoopLooks = 8;
 // otherwise the process that it waits for may get no processor until this thread's time slice is
 // used up. Longer than a running peer takes to answer.
 inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
+// A loop's thread that always has work yields its processor this often. Peers on the same processor
+// would wait for its whole time slice otherwise, which is several milliseconds.
 inline constexpr Nanos kLoopBusyYield = std::chrono::microseconds(100);
 // How long a waiting caller drives the loop before it checks whether its wait is over, and lets
 // other waiting callers check.
@@ -60,9 +62,6 @@ inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
 // How many times a caller yields its processor while it waits for the loop's thread to let it drive
 // the loop, which the thread does when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
-// After several callers have waited at the same time, the loop's thread alone drives the loop for
-// this long: changing the driving thread again and again would cost more.
-inline constexpr Nanos kLoopCrowded = std::chrono::milliseconds(10);
 // Rounds of deferred work that a caller runs before it leaves the loop and the rest to the loop's
 // thread.
 inline constexpr int kLoopLastTurns = 4;

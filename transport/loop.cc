@@ -8,6 +8,8 @@
 
 namespace slime::transport {
 
+using slime::detail::FutureCore;
+
 Result<std::shared_ptr<Loop>> Loop::create(LoopOptions options) {
   Result<WakeUp> wake = WakeUp::create();
   if (!wake) return wake.error();
@@ -46,14 +48,17 @@ bool Loop::try_drive() {
   if (!driver_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acq_rel))
     return false;
   outer_ = std::exchange(driven_, this);
+  FutureCore::begin_burst();
   now_.reset();
   return true;
 }
 
 void Loop::release_drive() {
   driven_ = std::exchange(outer_, nullptr);
+  FutureCore::end_burst();
   driver_.store(std::thread::id{}, std::memory_order_seq_cst);
   drive_queue_.notify();
+  FutureCore::wake_sleepers();
 }
 
 TimePoint Loop::now() const {
@@ -139,7 +144,10 @@ bool Loop::look() {
   if (manual_clock_ || pollers_.empty() || !deferrals_.empty() || ++looks_ % limits::kLoopLooks == 0)
     return false;
   const bool ran = pollers_.poll();
-  if (!ran) return false;
+  if (!ran) {
+    FutureCore::wake_sleepers();
+    return false;
+  }
   now_.reset();
   spin_.note_work();
   return true;
@@ -192,17 +200,20 @@ bool Loop::turn(TimePoint block_until) {
     ran = true;
   }
   ran = pollers_.poll() || ran;
+  FutureCore::wake_sleepers();  // before this thread polls on without work
   if (!pollers_.empty()) {
     // Polls many times before it looks at the descriptors: running the pollers costs far less than
     // that system call.
     const bool may_wait = !manual_clock_ && block_until != TimePoint{};
     for (int i = 0; may_wait && !ran && i < limits::kLoopPolls && !posted_.pending() && !lends(); ++i)
       ran = pollers_.poll();
+    FutureCore::wake_sleepers();
     if (ran) {
       const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
       if (by_thread_ && now - yielded_at_ >= limits::kLoopBusyYield) {
         yielded_at_ = now;
         std::this_thread::yield();
+        now_.reset();
       }
       if (fd_pace_.skip_busy(now)) {
         now_.reset();
@@ -240,7 +251,7 @@ bool Loop::wait_fds(TimePoint block_until) {
     spin_.update(now);
     until = std::min(block_until, next_timer());
     if (by_thread_) until = std::min(until, now + limits::kLoopLongestSleep);
-    const bool rests = (!spin_.spins(now) || lends()) && !helping_;
+    const bool rests = (!spin_.spins(now) || lends()) && !helping_.load(std::memory_order_relaxed);
     if (rests && until > now && deferrals_.empty() && pollers_.arm() && deferrals_.empty()) {
       may_block = true;
       const auto wait =
@@ -270,7 +281,9 @@ bool Loop::wait_fds(TimePoint block_until) {
     fd_pace_.note_events(steady_now());
     bed_.forget_fds();
   }
-  return fds_.dispatch(ready, wake_);
+  const bool ran = fds_.dispatch(ready, wake_);
+  FutureCore::wake_sleepers();
+  return ran;
 }
 
 // -------------------------------------------------------------------- timers, descriptors, pollers

@@ -185,10 +185,9 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::atomic<std::thread::id> driver_{};
   // the driving thread blocks, or the loop's thread sleeps while callers may drive
   std::atomic<bool> blocked_{false};
-  std::atomic<int> waiting_{0};      // callers that are inside wait() of a loop with a thread
-  std::atomic<bool> wanted_{false};  // a caller in wait() asks the thread to let it drive
-  // when several callers were last in wait() at a time
-  std::atomic<TimePoint> crowded_{TimePoint{}};
+  std::atomic<int> waiting_{0};       // callers that are inside wait() of a loop with a thread
+  std::atomic<bool> wanted_{false};   // a caller in wait() asks the thread to let it drive
+  std::atomic<bool> helping_{false};  // a caller inside help() drives, which never blocks
   std::atomic<Nanos> help_spin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
@@ -201,7 +200,6 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool by_thread_ = false;  // the loop's thread drives
   bool borrowed_ = false;   // a Borrowed is alive
   bool left_ = false;       // set by leave_to_thread(): the loop's thread runs the rest
-  bool helping_ = false;    // a caller inside help() drives, which never blocks
   bool runs_rest_ = false;  // the Borrowed runs the work that its task defers
   bool helped_ = false;     // a caller has driven inside help() since the thread last looked
   // The thread looks again every `nap`: callers that stop driving arm nothing and wake no thread.
@@ -209,7 +207,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
   TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;
-  TimePoint yielded_at_{};
+  TimePoint yielded_at_{};  // when the loop's thread, which had work, yielded its processor last
   // time that was read in the current round of callbacks; empty: not read yet
   mutable std::optional<TimePoint> now_;
 
@@ -239,6 +237,7 @@ auto Loop::run(F fn) -> decltype(fn()) {
       const MutexLock lock(mutex);
       return result.has_value();
     };
+    slime::detail::FutureCore::wake_sleepers();
     // Checks again at intervals: stop() may end the thread meanwhile, and this caller then drives
     // the loop.
     while (has_thread() && !done()) {

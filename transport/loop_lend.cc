@@ -39,16 +39,11 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
 }
 
 // Lets a waiting caller drive the loop for as long as spinning pays: a reply that comes soon then
-// wakes no thread. Only one caller at a time does this. While several callers wait, the loop's
-// thread serves all of them.
+// wakes no thread. Only one caller at a time does this, for all that wait; the others sleep.
 void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
-  const auto crowded = [this] { return waiting_.load(std::memory_order_relaxed) > 1; };
-  const TimePoint now = steady_clock().now();
-  if (stopping_.load(std::memory_order_acquire)) return;
-  if (crowded()) return crowded_.store(now, std::memory_order_relaxed);
-  if (now - crowded_.load(std::memory_order_relaxed) < limits::kLoopCrowded || !take_over(done)) return;
-  helping_ = true;
+  if (stopping_.load(std::memory_order_acquire) || !take_over(done)) return;
+  helping_.store(true, std::memory_order_relaxed);
   // Descriptors had events while a caller drove before. Each such event would wake the loop's
   // thread, which could not drive, so events do not wake the thread while this caller drives.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
@@ -56,24 +51,20 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   const Nanos spin = help_spin_.load(std::memory_order_relaxed);
   while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin) {
     if (stopping_.load(std::memory_order_acquire)) break;
-    if (crowded()) {
-      crowded_.store(steady_now(), std::memory_order_relaxed);
-      deferrals_.hurry();
-      break;
-    }
     if (!look()) turn(kNever);
     helped_ = true;
   }
-  if (!crowded()) run_last();
-  helping_ = false;
-  if (!done() || crowded()) leave_aside();  // a caller is about to sleep
+  run_last();
+  helping_.store(false, std::memory_order_relaxed);
+  if (!done()) leave_aside();  // this caller is about to sleep
   end_drive();
 }
 
 // Asks the loop's thread to let this caller drive, which the thread does when it has nothing to do.
-// Returns false after a few tries if the thread stays busy.
+// Returns false after a few tries if the thread stays busy, or at once if another caller drives.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive() || drive_beside_thread()) return true;
+  if (helping_.load(std::memory_order_relaxed)) return false;
   wanted_.store(true, std::memory_order_relaxed);
   bool drives = false;
   // The thread may need this core.
@@ -110,7 +101,7 @@ bool Loop::drive_beside_thread() {
 void Loop::give_back() {
   if (!has_thread()) return release_drive();
   if (runs_rest_) run_last();
-  if (left_ || waiting_.load(std::memory_order_relaxed) > 0) leave_aside();
+  if (left_) leave_aside();
   borrowed_ = left_ = false;
   end_drive();
 }
@@ -176,7 +167,9 @@ void Loop::sleep_lent(bool at_once) {
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
       woken = nap(pause);
-      pause = aside() ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap)) : options_.nap;
+      const bool sleepers = waiting_.load(std::memory_order_relaxed) > 0;
+      pause = aside() && !sleepers ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
+                                   : options_.nap;
     } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
 }
@@ -184,9 +177,7 @@ void Loop::sleep_lent(bool at_once) {
 // Returns whether the loop's thread leaves the loop to a caller that drives it again and again.
 // Call on the loop's thread, while it drives.
 bool Loop::stays_aside() {
-  if (!std::exchange(helped_, false) || posted_.pending() || stopping_.load(std::memory_order_acquire))
-    return false;
-  return steady_clock().now() - crowded_.load(std::memory_order_relaxed) >= limits::kLoopCrowded;
+  return std::exchange(helped_, false) && !posted_.pending() && !stopping_.load(std::memory_order_acquire);
 }
 
 // Makes the thread drive again when it looks or wakes next, and callers arm and wake as usual.

@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/future.h"
 
@@ -115,6 +117,53 @@ TEST_CASE("a wait in one thread ends when another completes") {
   std::thread other([promise = std::move(promise)]() mutable { promise.complete(std::string("done")); });
   CHECK(*future.wait(30s) == "done");
   other.join();
+}
+
+TEST_CASE("threads that wait for futures of a burst are woken at its end") {
+  for (int round = 0; round < 100; ++round) {
+    std::array<Promise<int>, 100> promises;  // more than are kept for later
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 4; ++i)
+      waiters.emplace_back([future = promises[25 * i].future()]() mutable { CHECK(future.wait()); });
+    std::vector<Future<int>> rest;
+    for (Promise<int>& promise : promises) rest.push_back(promise.future());
+    slime::detail::FutureCore::begin_burst();
+    for (Promise<int>& promise : promises) promise.complete(1);
+    slime::detail::FutureCore::end_burst();
+    slime::detail::FutureCore::wake_sleepers();
+    for (std::thread& waiter : waiters) waiter.join();
+  }
+}
+
+TEST_CASE("a callback within a burst may wait for a thread that an earlier future wakes") {
+  for (int round = 0; round < 100; ++round) {
+    Promise<int> first;
+    Promise<int> second;
+    std::thread waiter([future = first.future()]() mutable { CHECK(future.wait()); });
+    auto future = second.future();
+    future.on_done([&] { waiter.join(); });
+    slime::detail::FutureCore::begin_burst();
+    first.complete(1);
+    second.complete(2);
+    slime::detail::FutureCore::end_burst();
+    CHECK_FALSE(waiter.joinable());
+  }
+}
+
+TEST_CASE("a thread that sleeps within a burst wakes the threads of its burst first") {
+  for (int round = 0; round < 100; ++round) {
+    Promise<int> first;
+    Promise<int> answer;
+    std::thread waiter([future = first.future(), &answer]() mutable {
+      CHECK(future.wait());
+      answer.complete(2);
+    });
+    slime::detail::FutureCore::begin_burst();
+    first.complete(1);
+    CHECK(*answer.future().wait() == 2);
+    slime::detail::FutureCore::end_burst();
+    waiter.join();
+  }
 }
 
 TEST_CASE("then runs with the outcome, before or after it is there") {
