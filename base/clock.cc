@@ -18,10 +18,4 @@ const Clock& steady_clock() {
   return kClock;
 }
 
-TimePoint deadline_after(TimePoint now, Nanos span) {
-  if (span <= Nanos::zero()) return now;
-  if (kNever - now <= span) return kNever;
-  return now + span;
-}
-
 }  // namespace slime

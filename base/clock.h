@@ -52,6 +52,10 @@ class ManualClock final : public Clock {
 const Clock& steady_clock();
 
 // Returns now + span, but at most kNever. Returns `now` if span <= 0.
-TimePoint deadline_after(TimePoint now, Nanos span);
+inline TimePoint deadline_after(TimePoint now, Nanos span) {
+  if (span <= Nanos::zero()) return now;
+  if (kNever - now <= span) return kNever;
+  return now + span;
+}
 
 }  // namespace slime

@@ -29,11 +29,8 @@ class [[nodiscard]] Future {
   // uninitialized, although no path reads it.
   [[gnu::noinline]] static Future ready(Result<T> result) {
     auto* const state = new detail::PromiseState<T>(nullptr);
-    state->add_first_future();
-    Future out{detail::FutureRef(state)};
-    state->complete(std::move(result));
-    state->drop_producer();
-    return out;
+    state->begin_done(std::move(result));
+    return Future{detail::FutureRef(state)};
   }
 
   // Waits for the outcome and takes it, once. After `timeout` returns kDeadlineExceeded with

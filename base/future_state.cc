@@ -5,9 +5,17 @@
 
 namespace slime::detail {
 
+// Wakes the threads that sleep, without the lock, which a woken thread takes first.
+void FutureCore::wake(CondVar& sleepers) {
+  if (late_.depth == 0) return sleepers.notify_all();
+  if (late_.count == late_.futures.size()) wake_all();
+  holders_.fetch_add(1, std::memory_order_relaxed);
+  late_.futures[late_.count++] = this;
+}
+
 void FutureCore::wake_all() {
   for (std::size_t i = 0; i < late_.count; ++i) {
-    late_.futures[i]->changed_.notify_all();
+    late_.futures[i]->changed_->notify_all();
     late_.futures[i]->drop_holder();
   }
   late_.count = 0;
@@ -29,8 +37,9 @@ bool FutureCore::sleep(TimePoint deadline) {
   const MutexLock lock(mutex_);
   if ((word_.fetch_or(kLocked, std::memory_order_acq_rel) & kSettled) != 0) return true;
   const auto ready = [this] { return done(); };
-  if (deadline != kNever) return changed_.wait_until(mutex_, deadline, ready);
-  changed_.wait(mutex_, ready);
+  if (!changed_) changed_.emplace();
+  if (deadline != kNever) return changed_->wait_until(mutex_, deadline, ready);
+  changed_->wait(mutex_, ready);
   return true;
 }
 
@@ -76,14 +85,7 @@ void FutureCore::tell(std::uint32_t word) {
       more.swap(more_);
       cancel = std::exchange(cancel_, Task());
     }
-    // Wakes without the lock, which a woken thread takes first.
-    if (late_.depth > 0) {
-      if (late_.count == late_.futures.size()) wake_all();
-      holders_.fetch_add(1, std::memory_order_relaxed);
-      late_.futures[late_.count++] = this;
-    } else {
-      changed_.notify_all();
-    }
+    if (changed_) wake(*changed_);
   }
   if ((word & kCallback) == 0 && more.empty()) return;
   wake_sleepers();  // a callback may take a lock that a sleeping thread has
@@ -144,10 +146,20 @@ void FutureCore::ask_to_cancel() {
 // --------------------------------------------------------------------------------------- ownership
 
 void FutureCore::add_first_future() {
+  // Only the producer has the state, so no other thread changes the counts.
+  if (holders_.load(std::memory_order_acquire) == 1 && futures_.load(std::memory_order_relaxed) == 0) {
+    futures_.store(1, std::memory_order_relaxed);
+    holders_.store(2, std::memory_order_relaxed);
+    return;
+  }
   if (futures_.fetch_add(1, std::memory_order_relaxed) == 0) holders_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void FutureCore::drop_future() {
+  // The last future, after the producer has left: no other thread has the state.
+  if (!gives_back_ && holders_.load(std::memory_order_acquire) == 1 &&
+      futures_.load(std::memory_order_acquire) == 1)
+    return destroy();
   if (futures_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   // Not in a child of fork(): a thread of the parent may have held a lock of the outcome.
   if (gives_back_ && process_ == fork_generation()) {

@@ -88,6 +88,12 @@ class FutureCore {
 
   // Makes the stored outcome visible. `failed`: the outcome is an error.
   void settle(bool failed);
+  // Settles a new state that no other thread has, adds its only future, and ends the producer's
+  // ownership. Takes no atomic operation.
+  void begin_settled(bool failed) {
+    word_.store(kSettled | (failed ? kFailed : 0), std::memory_order_relaxed);
+    futures_.store(1, std::memory_order_relaxed);  // holders_ counts the futures instead of the producer
+  }
   enum class Take { kNow, kGivenBack, kTwice };
   // Claims the outcome for the caller. Call only after done().
   Take claim();
@@ -114,6 +120,7 @@ class FutureCore {
 
   bool sleep(TimePoint deadline);
   void tell(std::uint32_t word);
+  void wake(CondVar& sleepers);
   void drop_holder();
 
   // bits of word_
@@ -135,7 +142,9 @@ class FutureCore {
   std::uint64_t process_ = 0;  // fork_generation() where gives_back_ is true
   Task callback_;              // owned by the thread that set kSlot, then by the one that settles
   Mutex mutex_;
-  CondVar changed_;
+  // Made by the first thread that sleeps, because destroying it takes an atomic operation.
+  // Does not change once kLocked is seen with kSettled.
+  std::optional<CondVar> changed_;
   std::vector<Task> more_ SLIME_GUARDED_BY(mutex_);
   Task cancel_ SLIME_GUARDED_BY(mutex_);
 };
@@ -166,6 +175,13 @@ class FutureState : public FutureCore {
     result_.emplace(std::move(error));
     settle(true);
     return true;
+  }
+  // Completes a new state that has no future, adds its only future, and ends the producer's
+  // ownership.
+  void begin_done(Result<T>&& result) {
+    const bool failed = !result;
+    result_.emplace(std::move(result));
+    this->begin_settled(failed);
   }
   // Completes the future now. `make` makes the outcome later, in the thread that takes the outcome.
   bool complete_with(UniqueFunction<Result<T>()> make) {
