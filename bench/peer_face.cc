@@ -13,6 +13,9 @@ class PeerFace final : public Face {
  public:
   PeerFace(const Options& options, const Connection& connection)
       : options_(options),
+        moves_blocks_(options.moves_blocks()),
+        prepared_(options.face == "prepared"),
+        numbers_(options.face == "numbers"),
         agent_(connection.agent),
         peer_(connection.peer),
         calls_(options.inflight),
@@ -25,9 +28,9 @@ class PeerFace final : public Face {
     return {};
   }
   Status move(std::uint32_t slot, std::size_t first, std::size_t count, bool write) override {
-    if (options_.face == "prepared") {
+    if (prepared_) {
       moves_[slot] = (write ? writes_ : reads_)[first / count].post();
-    } else if (options_.face == "numbers") {
+    } else if (numbers_) {
       const BlockIds blocks = numbers(first, count);
       moves_[slot] = write ? peer_.write_blocks(blocks) : peer_.read_blocks(blocks);
     } else {
@@ -37,7 +40,7 @@ class PeerFace final : public Face {
     return {};
   }
   Status finish(std::uint32_t slot) override {
-    if (options_.moves_blocks()) return moves_[slot].wait().status();
+    if (moves_blocks_) return moves_[slot].wait().status();
     return reply_.emplace(calls_[slot].wait()).status();
   }
   bool brought_back(std::uint32_t, const ByteVector& payload) override {
@@ -55,7 +58,7 @@ class PeerFace final : public Face {
     remote_ = *remote;
     for (const Block& block : blocks)
       copies_.push_back({local_, block.local, remote_, base + block.remote, options_.size});
-    if (options_.face == "prepared") return prepare();
+    if (prepared_) return prepare();
     for (const Block& block : blocks) {
       local_ids_.push_back(block.local / options_.size);
       remote_ids_.push_back((base + block.remote) / options_.size);
@@ -86,6 +89,9 @@ class PeerFace final : public Face {
   }
 
   const Options options_;
+  const bool moves_blocks_;  // of options_, without comparing texts in each operation
+  const bool prepared_;
+  const bool numbers_;
   const std::shared_ptr<PeerAgent> agent_;
   Peer peer_;
   std::vector<Future<ByteVector>> calls_;
