@@ -194,6 +194,8 @@ class Endpoint {
 
   [[nodiscard]] virtual bool closed() const = 0;   // on_closed was called
   [[nodiscard]] virtual Status error() const = 0;  // the sticky first error; OK while healthy
+  // Returns whether error() is an error.
+  [[nodiscard]] virtual bool failed() const { return !error().ok(); }
   // Returns true if the endpoint broke because one of the sides found that the fabric carries no
   // data between the two. Another provider may then work.
   [[nodiscard]] virtual bool unreached() const { return false; }

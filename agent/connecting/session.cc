@@ -24,8 +24,9 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       provider_(std::move(connected.provider)),
       reason_(std::move(connected.reason)),
       device_(*context.devices.find(provider_)),  // the handshake chose a device of ours
-      used_at_(context.loop.now()),
-      endpoint_(std::move(connected.endpoint)) {
+      last_use_(++context.uses),
+      endpoint_(std::move(connected.endpoint)),
+      carrier_(*endpoint_) {
   if (context_.keyring != nullptr && connected.key_set)
     keys_.emplace(std::move(connected.proofs), *connected.key_set);
 }
@@ -161,7 +162,7 @@ void Session::abandon(const Status& refused) {
 // ---------------------------------------------------------------------------- one-sided operations
 
 Status Session::check_remote(const RemoteRegion& remote) const {
-  if (remote.endpoint_id() == channel_->endpoint().id()) return {};
+  if (remote.endpoint_id() == carrier_.id()) return {};
   if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
   return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ", peer_.name,
                                     ": ask for it again with region()"));
@@ -259,16 +260,16 @@ std::string Session::describe() const { return endpoint() ? endpoint()->describe
 std::size_t Session::in_flight() const { return endpoint() ? endpoint()->in_flight() : 0; }
 std::uint64_t Session::credits() const { return endpoint() ? endpoint()->credits() : 0; }
 
-bool Session::lost() const { return channel_ && !channel_->endpoint().error().ok(); }
+bool Session::lost() const { return channel_ && carrier_.failed(); }
 
 bool Session::idle() const {
   return channel_ && channel_->idle() && channel_->endpoint().in_flight() == 0 && posts_->empty();
 }
 
-TimePoint Session::last_use(TimePoint now) {
+std::uint64_t Session::last_use() {
   const std::uint64_t requests = channel_counters().requests + endpoint_counters().notifications_received;
-  if (std::exchange(requests_seen_, requests) != requests) used_at_ = now;
-  return used_at_;
+  if (std::exchange(requests_seen_, requests) != requests) touch();
+  return last_use_;
 }
 
 rpc::ChannelCounters Session::channel_counters() const {

@@ -58,6 +58,8 @@ struct SessionContext {
   std::uint64_t max_payload_bytes = rpc::limits::kMaxPayloadBytes;
   // keys of the scope; null: handshakes use the token or no secret
   const Keyring* keyring = nullptr;
+  // Numbers the uses of all sessions, in order. Costs less than the time of each use.
+  std::uint64_t uses = 0;
 };
 
 // One connection with one peer, after a successful handshake. Owns the endpoint and, from open()
@@ -143,10 +145,11 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
 
   // Returns whether no operation is in flight in either direction, as far as this side sees.
   [[nodiscard]] bool idle() const;
-  // Returns the time of the last operation of either side. Does not see one-sided reads and writes
-  // by the peer.
-  TimePoint last_use(TimePoint now);
-  void touch() { used_at_ = context_.loop.now(); }
+  // Returns the number of the last use by an operation of either side. Of two sessions, that with
+  // the smaller number has been idle longer. Does not see one-sided reads and writes by the peer;
+  // the peer's requests since the last call count as one use now.
+  std::uint64_t last_use();
+  void touch() { last_use_ = ++context_.uses; }
   [[nodiscard]] rpc::ChannelCounters channel_counters() const;
   [[nodiscard]] transport::EndpointCounters endpoint_counters() const;
   [[nodiscard]] std::size_t in_flight() const;  // operations that the endpoint has
@@ -189,9 +192,11 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   bool registered_ = false;  // no region waits for the device
   transport::TimerId ready_timer_;
   std::map<std::string, transport::RemoteRegion, std::less<>> regions_;
-  TimePoint used_at_;
+  std::uint64_t last_use_;
   std::uint64_t requests_seen_ = 0;
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
+  // The endpoint of endpoint_ or channel_. Spares each post the way through the channel.
+  const transport::Endpoint& carrier_;
   std::unique_ptr<rpc::Channel> channel_;
   std::optional<PostQueue> posts_;  // over the channel's endpoint
 };

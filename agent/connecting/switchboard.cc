@@ -420,16 +420,13 @@ Pairing::Changes Switchboard::retire(Session& session) {
 
 bool Switchboard::make_room() {
   if (sessions_.size() < options_.max_connections) return true;
-  const TimePoint now = loop_.now();
   std::size_t staying = 0;
   SessionPtr oldest;
-  TimePoint oldest_use = kNever;
   for (const auto& [id, session] : sessions_) {
     if (session->state() != Session::State::kDraining) ++staying;
-    const TimePoint used = session->last_use(now);
-    if (!session->ready() || !session->idle() || used >= oldest_use) continue;
+    const std::uint64_t used = session->last_use();
+    if (!session->ready() || !session->idle() || (oldest && used >= oldest->last_use())) continue;
     oldest = session;
-    oldest_use = used;
   }
   if (staying < options_.max_connections) return true;
   if (!oldest) return false;

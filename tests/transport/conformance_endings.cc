@@ -212,12 +212,15 @@ CONFORMANCE("destroying an endpoint ends its operations, and the peer learns of 
 
 CONFORMANCE("the first error sticks") {
   Connection c(fixture);
+  CHECK(!c.a().failed());
   c.a().reset(Status(Code::kCorrupt, "first"));
+  CHECK(c.a().failed());
   c.a().reset(Status(Code::kUnavailable, "second"));
   fixture.cut(c.pair);
   REQUIRE(fixture.until([&] { return c.receiver_a.closed > 0; }));
   CHECK(c.receiver_a.close_reason.text().find("first") != std::string::npos);
   CHECK(c.a().error().code() == Code::kCorrupt);
+  CHECK(c.a().failed());
   TestOperation operation;
   CHECK(send(c.a(), as_bytes("x"), operation).code() == Code::kCorrupt);
 }

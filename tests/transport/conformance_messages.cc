@@ -102,6 +102,7 @@ CONFORMANCE("a message larger than the endpoint takes is refused and nothing is 
   fixture.settle();
   CHECK(c.receiver_b.messages.empty());
   CHECK(c.a().error().ok());
+  CHECK(!c.a().failed());
 }
 
 CONFORMANCE_WITH("without a credit a message is refused, and taken after on_ready", kSmallPool) {

@@ -51,6 +51,7 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
 
   [[nodiscard]] bool closed() const override { return link_.life.told_closed(); }
   [[nodiscard]] Status error() const override { return link_.life.error(); }
+  [[nodiscard]] bool failed() const override { return !link_.life.error().ok(); }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return link_.peer.slot_bytes; }
   [[nodiscard]] std::uint32_t long_message_bytes() const override { return link_.long_bytes; }
   [[nodiscard]] std::uint32_t slot_bytes() const override { return link_.port->pool->options().slot_bytes; }

@@ -48,6 +48,7 @@ class VerbsEndpoint final : public Endpoint, public CreditOwner {
   void set_awaiting(bool awaiting) override;
   [[nodiscard]] bool closed() const override { return link_.life.told_closed(); }
   [[nodiscard]] Status error() const override { return link_.life.error(); }
+  [[nodiscard]] bool failed() const override { return !link_.life.error().ok(); }
   [[nodiscard]] bool unreached() const override { return link_.opening.unreached; }
   [[nodiscard]] std::uint32_t max_message_bytes() const override { return max_message_bytes_; }
   [[nodiscard]] std::uint64_t id() const override { return link_.id; }
