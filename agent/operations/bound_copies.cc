@@ -73,7 +73,7 @@ BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
 
 template <template <class> class Numbers>
 void BoundCopies::bind(std::span<const slime::Copy> copies) {
-  {
+  if (copies.size() > kInside) {
     Numbers<RemoteRegion> remotes;
     Numbers<MemoryRegion::State> locals;
     for (const slime::Copy& copy : copies) {
@@ -87,8 +87,8 @@ void BoundCopies::bind(std::span<const slime::Copy> copies) {
   Numbers<RemoteRegion> remotes;
   Numbers<MemoryRegion::State> locals;
   for (const slime::Copy& copy : copies) {
-    if (remotes.add(copy.remote)) remotes_.push_back(copy.remote);
-    if (locals.add(*copy.local.state())) locals_.push_back(copy.local.state());
+    if (remotes.add(copy.remote)) remotes_.emplace_back(copy.remote);
+    if (locals.add(*copy.local.state())) locals_.emplace_back(copy.local.state());
     transport::CopyBlock& bound = copies_.emplace_back();
     bound.remote = &remotes_[remotes.now()];
     bound.local = &locals_[locals.now()]->registrations.on(0);
@@ -110,11 +110,9 @@ BoundCopies::BoundCopies(const BlockIds& blocks) {
   };
   std::size_t runs = 0;
   for_each_run([&](std::size_t) { ++runs; });
-  remotes_.reserve(1);
-  locals_.reserve(1);
   copies_.reserve(runs);
-  remotes_.push_back(blocks.remote);
-  locals_.push_back(blocks.local.state());
+  remotes_.emplace_back(blocks.remote);
+  locals_.emplace_back(blocks.local.state());
   std::size_t first = 0;  // of the last run
   const auto end_run = [&](std::size_t end) {
     if (!copies_.empty()) copies_.back().length_bytes = (end - first) * blocks.block_bytes;
@@ -220,12 +218,12 @@ Status BoundCopies::check_usable(const Session& session) const {
 }
 
 std::span<const transport::CopyBlock> BoundCopies::on(std::size_t device, bool shared) {
-  if (device == device_) return copies_;
-  if (!shared) {
-    move_to(copies_, device_, device);
+  if (device != device_ && !shared) {
+    move_to({copies_.data(), copies_.size()}, device_, device);
     device_ = device;
-    return copies_;
   }
+  if (device == device_) return {copies_.data(), copies_.size()};
+  if (on_others_.size() <= device) on_others_.resize(device + 1);
   std::vector<transport::CopyBlock>& others = on_others_[device];
   if (others.empty()) {
     others.assign(copies_.begin(), copies_.end());
@@ -236,12 +234,17 @@ std::span<const transport::CopyBlock> BoundCopies::on(std::size_t device, bool s
 
 std::shared_ptr<BoundCopies> BoundCopies::with(std::span<const RemoteRegion> remotes) const {
   std::shared_ptr<BoundCopies> out(new BoundCopies);
-  out->locals_ = locals_;
+  out->remotes_.reserve(remotes.size());
+  out->locals_.reserve(locals_.size());
+  out->copies_.reserve(copies_.size());
+  for (const RemoteRegion& remote : remotes) out->remotes_.emplace_back(remote);
+  for (const RegionState& local : locals_) out->locals_.emplace_back(local);
+  for (const transport::CopyBlock& copy : copies_) {
+    const std::ptrdiff_t number = copy.remote - remotes_.data();
+    out->copies_.emplace_back(copy).remote = out->remotes_.data() + number;
+  }
   out->bytes_ = bytes_;
-  out->copies_ = copies_;
   out->device_ = device_;
-  out->remotes_.assign(remotes.begin(), remotes.end());
-  for (transport::CopyBlock& copy : out->copies_) copy.remote = &out->remotes_[copy.remote - remotes_.data()];
   return out;
 }
 

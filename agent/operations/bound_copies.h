@@ -1,15 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <memory_resource>
 #include <span>
 #include <vector>
 
 #include "agent/memory/region.h"
+#include "agent/operations/fixed_list.h"
 #include "agent/peer_agent.h"
 #include "base/status.h"
 #include "transport/memory.h"
@@ -54,29 +52,26 @@ class BoundCopies {
   // Returns a copy of the list in which `remotes` replaces remotes(), in order. Both must have the
   // same size.
   [[nodiscard]] std::shared_ptr<BoundCopies> with(std::span<const RemoteRegion> remotes) const;
-  [[nodiscard]] std::span<const RemoteRegion> remotes() const { return remotes_; }
+  [[nodiscard]] std::span<const RemoteRegion> remotes() const { return {remotes_.data(), remotes_.size()}; }
   [[nodiscard]] std::size_t size() const { return copies_.size(); }
   [[nodiscard]] std::uint64_t length_bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t length_of(std::size_t block) const { return copies_[block].length_bytes; }
 
  private:
-  BoundCopies() = default;
+  BoundCopies() {}  // NOLINT(modernize-use-equals-default): the default would clear the lists first
   template <template <class> class Numbers>
   void bind(std::span<const slime::Copy> copies);
 
   // Lists of at most this many blocks lie inside the object, without an allocation.
   static constexpr std::size_t kInside = 4;
-  static constexpr std::size_t kInsideBytes =
-      kInside * (sizeof(RemoteRegion) + sizeof(RegionState) + sizeof(transport::CopyBlock));
 
-  alignas(std::max_align_t) std::array<std::byte, kInsideBytes> inside_;
-  std::pmr::monotonic_buffer_resource memory_{inside_.data(), inside_.size()};
-  std::pmr::vector<RemoteRegion> remotes_{&memory_};  // never grows: copies_ points into it
-  std::pmr::vector<RegionState> locals_{&memory_};
+  FixedList<RemoteRegion, kInside> remotes_;  // copies_ points into it
+  FixedList<RegionState, kInside> locals_;
+  FixedList<transport::CopyBlock, kInside> copies_;
   std::uint64_t bytes_ = 0;
-  std::pmr::vector<transport::CopyBlock> copies_{&memory_};
   std::size_t device_ = 0;  // copies_ name the registrations of this device
-  std::map<std::size_t, std::vector<transport::CopyBlock>> on_others_;  // copies_ for other devices
+  // copies_ for other devices, by device
+  std::vector<std::vector<transport::CopyBlock>> on_others_;
 };
 
 }  // namespace slime::agent
