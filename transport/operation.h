@@ -21,7 +21,7 @@ class Operation {
 
   // Time by which the operation ends; set it before posting. kNever means
   // limits::kOperationDeadline after the post, and no deadline for a one-sided operation that has a
-  // stall bound.
+  // stall bound. Posts that wait for the same turn of the loop may count from the first of them.
   TimePoint deadline = kNever;
 
   // Stall bound of a one-sided operation; set it before posting. Zero: none. Messages ignore it.

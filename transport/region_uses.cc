@@ -10,20 +10,8 @@ namespace slime::transport {
 // Waits for the thread that dropped the last use, which may still hold the mutex.
 RegionUses::~RegionUses() { const MutexLock lock(mutex_); }
 
-bool RegionUses::add_use() {
-  std::uint64_t before = state_.load();
-  do {
-    if ((before & kRevoked) != 0) return false;
-  } while (!state_.compare_exchange_weak(before, before + 1));
-  return true;
-}
-
-void RegionUses::drop_use() {
-  std::uint64_t before = state_.load();
-  while ((before & kRevoked) == 0) {
-    SLIME_CHECK(before != 0);
-    if (state_.compare_exchange_weak(before, before - 1)) return;
-  }
+// Drops a use of a region that is revoked, for which a thread may wait.
+void RegionUses::drop_revoked() {
   // The mutex serves two purposes. A waiter cannot miss this change between its check and its wait.
   // And the destructor, which may run as soon as the count is zero, waits until this lock is
   // released.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 
@@ -22,8 +23,22 @@ class RegionUses {
   RegionUses& operator=(const RegionUses&) = delete;
   ~RegionUses();
 
-  bool add_use();  // false once revoked
-  void drop_use();
+  // Returns false once revoked.
+  bool add_use() {
+    std::uint64_t before = state_.load();
+    do {
+      if ((before & kRevoked) != 0) return false;
+    } while (!state_.compare_exchange_weak(before, before + 1));
+    return true;
+  }
+  void drop_use() {
+    std::uint64_t before = state_.load();
+    while ((before & kRevoked) == 0) {
+      SLIME_CHECK(before != 0);
+      if (state_.compare_exchange_weak(before, before - 1)) return;
+    }
+    drop_revoked();
+  }
   // Refuses new uses.
   void revoke() { state_.fetch_or(kRevoked); }
   [[nodiscard]] bool revoked() const { return (state_.load() & kRevoked) != 0; }
@@ -34,6 +49,8 @@ class RegionUses {
 
  private:
   static constexpr std::uint64_t kRevoked = std::uint64_t{1} << 63;
+
+  void drop_revoked();
 
   std::atomic<std::uint64_t> state_{0};  // the count and the flag
   Mutex mutex_;

@@ -15,16 +15,6 @@ std::string no_progress(Nanos stall) {
 
 }  // namespace
 
-TimeBounds TimeBounds::of(const Operation& operation, TimePoint now) {
-  TimeBounds out;
-  out.deadline = operation.deadline;
-  out.posted_at = now;
-  out.stall = operation.stall;
-  if (out.deadline == kNever && out.stall <= Nanos::zero())
-    out.deadline = deadline_after(now, limits::kOperationDeadline);
-  return out;
-}
-
 Status TimeBounds::not_started(std::string_view peer) const {
   return Status(Code::kDeadlineExceeded,
                 passed == Overdue::kStall

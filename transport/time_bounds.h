@@ -18,7 +18,15 @@ enum class Overdue : std::uint8_t { kNo, kDeadline, kStall };
 // The times at which a posted one-sided operation is ended although its transfer is not over.
 // `progress` in the functions is when its connection last moved bytes of one-sided operations.
 struct TimeBounds {
-  static TimeBounds of(const Operation& operation, TimePoint now);
+  static TimeBounds of(const Operation& operation, TimePoint now) {
+    TimeBounds out;
+    out.deadline = operation.deadline;
+    out.posted_at = now;
+    out.stall = operation.stall;
+    if (out.deadline == kNever && out.stall <= Nanos::zero())
+      out.deadline = deadline_after(now, limits::kOperationDeadline);
+    return out;
+  }
 
   // Returns the earliest time at which the operation may be overdue. Progress before then moves
   // that time further away.

@@ -3,7 +3,6 @@
 #include "base/str.h"
 #include "transport/copy_checks.h"
 #include "transport/limits.h"
-#include "transport/region_uses.h"
 
 namespace slime::transport {
 
@@ -16,7 +15,20 @@ Status PostChecks::local(const CopyBlock& copy) const {
   return region.uses->revoked() ? region_closed() : Status();
 }
 
-Status PostChecks::copies(std::span<const CopyBlock> copies, Rights need) const {
+bool PostChecks::are_right(std::span<const CopyBlock> copies, Rights need) const {
+  const DeviceRegion* checked = nullptr;
+  for (const CopyBlock& copy : copies) {
+    if (!copy_is_right(copy, need, endpoint_id_)) return false;
+    if (copy.local == checked) continue;
+    const DeviceRegion::Impl& region = *copy.local->impl();
+    if (region.device != device_ || region.uses->revoked()) return false;
+    checked = copy.local;
+  }
+  return true;
+}
+
+// Returns the error of the first copy that are_right() refused.
+Status PostChecks::explain(std::span<const CopyBlock> copies, Rights need) const {
   const DeviceRegion* checked = nullptr;
   for (const CopyBlock& copy : copies) {
     SLIME_TRY(check_copy(copy, need, endpoint_id_, peer_name_));
@@ -24,24 +36,6 @@ Status PostChecks::copies(std::span<const CopyBlock> copies, Rights need) const 
     checked = copy.local;
   }
   return {};
-}
-
-bool PostChecks::add_uses(std::span<const CopyBlock> copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    if (!copies[i].local->impl()->uses->add_use()) {
-      drop_uses(copies.first(i));
-      return false;
-    }
-  }
-  return true;
-}
-
-void PostChecks::drop_uses(std::span<const CopyBlock> copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].local == copies[i - 1].local) continue;
-    copies[i].local->impl()->uses->drop_use();
-  }
 }
 
 bool PostChecks::use(std::span<const CopyBlock> copies, const RegionUses* uses) {

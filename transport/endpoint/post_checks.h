@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 
 #include "base/result.h"
 #include "transport/memory.h"
+#include "transport/region_uses.h"
 
 namespace slime::transport {
 
@@ -20,13 +22,29 @@ class PostChecks {
 
   // Returns OK if each copy names a local region of the device and a remote one of this endpoint,
   // within the bounds of both, and the peer allows `need`.
-  [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const;
+  [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const {
+    return are_right(copies, need) ? Status() : explain(copies, need);
+  }
 
   // add_uses() counts a use of each copy's local region; drop_uses() takes these uses back.
   // Consecutive copies with the same region count once, because most batches name few regions.
   // add_uses() returns false, and counts nothing, if a region is closed.
-  static bool add_uses(std::span<const CopyBlock> copies);
-  static void drop_uses(std::span<const CopyBlock> copies);
+  static bool add_uses(std::span<const CopyBlock> copies) {
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+      if (!copies[i].local->impl()->uses->add_use()) {
+        drop_uses(copies.first(i));
+        return false;
+      }
+    }
+    return true;
+  }
+  static void drop_uses(std::span<const CopyBlock> copies) {
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (i > 0 && copies[i].local == copies[i - 1].local) continue;
+      copies[i].local->impl()->uses->drop_use();
+    }
+  }
   // Returns whether one of the copies uses the region to which `uses` belongs.
   static bool use(std::span<const CopyBlock> copies, const RegionUses* uses);
 
@@ -46,6 +64,8 @@ class PostChecks {
   [[nodiscard]] Status cut_by_close() const;
 
  private:
+  [[nodiscard]] bool are_right(std::span<const CopyBlock> copies, Rights need) const;
+  [[nodiscard]] Status explain(std::span<const CopyBlock> copies, Rights need) const;
   [[nodiscard]] Status local(const CopyBlock& copy) const;
 
   const void* const device_;

@@ -40,6 +40,7 @@ struct Chain {
     ++count;
     return request;
   }
+  void drop_last() { --count; }
   void own(Handle operation) {
     if (owner_count > 0 && owners[owner_count - 1].operation == operation)
       ++owners[owner_count - 1].work_requests;

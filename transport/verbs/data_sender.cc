@@ -81,6 +81,7 @@ bool DataSender::wants_flush_read(std::span<const CopyBlock> copies) const {
 
 bool DataSender::worth_striping(std::span<const CopyBlock> copies) const {
   if (backlogs_.size() < 2) return false;
+  if (copies.size() == 1) return copies.front().length_bytes >= limits::kStripeBytes;
   std::uint64_t total = 0;
   for (const CopyBlock& copy : copies) total += copy.length_bytes;
   return total >= limits::kStripeBytes && total / copies.size() >= limits::kStripePartBytes;
@@ -188,6 +189,20 @@ bool DataSender::post_single(OneSided& operation, std::uint32_t lane) {
   return true;
 }
 
+// Adds an operation of one block to `chain` as one work request, which is the fastest way. Returns
+// false, and adds nothing, if the operation needs more work requests.
+bool DataSender::add_single(OneSided& operation, Chain& chain) {
+  if (operation.batch.size() != 1 || operation.flush_read || operation.striped || operation.moved)
+    return false;
+  ibv_send_wr& request = chain.add(IBV_WR_RDMA_WRITE);
+  if (!requests_.single(operation, 0, request, *request.sg_list)) {
+    chain.drop_last();
+    return false;
+  }
+  if (request.sg_list->length >= limits::kSignalBytes) request.send_flags |= IBV_SEND_SIGNALED;
+  return true;
+}
+
 // Posts one chain on the data queue pair `lane`. Returns true if another chain may follow at once.
 bool DataSender::post_chain(std::uint32_t lane) {
   const std::uint32_t most = link_.queues.room(lane + 1, limits::kChainRequests);
@@ -228,6 +243,13 @@ void DataSender::fill(std::uint32_t lane, Chain& chain, std::uint32_t most) {
     const Handle handle = backlog.front();
     OneSided* operation = link_.operations.find(handle);
     if (operation == nullptr || operation->posted) {
+      backlog.pop_front();
+      continue;
+    }
+    if (add_single(*operation, chain)) {
+      chain.own(handle);
+      signals.add(chain.count - 1, true, ChainSignals::Rule::kInterval);
+      operation->in_flight = 1;
       backlog.pop_front();
       continue;
     }

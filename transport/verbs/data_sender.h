@@ -43,6 +43,7 @@ class DataSender {
   [[nodiscard]] std::uint32_t least_busy() const;
   std::uint32_t lane_for(const OneSided& operation);
   bool post_single(OneSided& operation, std::uint32_t lane);
+  bool add_single(OneSided& operation, Chain& chain);
   bool post_chain(std::uint32_t lane);
   [[nodiscard]] bool takes_chunk(OneSided& operation, std::uint32_t lane) const;
   void fill(std::uint32_t lane, Chain& chain, std::uint32_t most);

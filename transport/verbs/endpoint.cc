@@ -212,9 +212,9 @@ void VerbsEndpoint::on_received(std::uint32_t queue_pair, const ibv_wc& completi
 // or is closing, because a caller may wait for that; otherwise after the next polls.
 void VerbsEndpoint::schedule_after_completion() {
   const CreditBook& credits = link_.credits;
-  const bool patient = link_.life.state() == EndpointLife::State::kOpen && messages_.empty() &&
-                       !link_.gate.wants_room() && credits.ours.wanted() == 0 && !credits.peer_starved() &&
-                       !credits.given.low() && data_.idle();
+  const bool patient = data_.idle() && link_.life.state() == EndpointLife::State::kOpen &&
+                       messages_.empty() && !link_.gate.wants_room() && credits.ours.wanted() == 0 &&
+                       !credits.peer_starved() && !credits.given.low();
   if (patient)
     link_.schedule_housekeeping();
   else
@@ -223,7 +223,7 @@ void VerbsEndpoint::schedule_after_completion() {
 
 // Runs one turn of the endpoint. The port calls it, never inside of a callback.
 void VerbsEndpoint::run() {
-  link_.scheduled = false;
+  link_.begin_turn();
   if (link_.life.broken()) {
     link_.side.reset();  // closing the side channel tells the peer at once
     if (!link_.pairs->gone()) return link_.pairs->check();

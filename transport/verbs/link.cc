@@ -74,7 +74,7 @@ TimePoint Link::take_deadline(const Operation& operation) {
 }
 
 TimeBounds Link::take_bounds(const Operation& operation) {
-  const TimePoint now = loop->now();
+  const TimePoint now = operation.stall == Nanos::zero() ? post_time() : loop->now();
   credits.ours.note_send(now);
   const TimeBounds bounds = TimeBounds::of(operation, now);
   timer.arm(

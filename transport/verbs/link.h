@@ -115,7 +115,13 @@ class Link {
   // before without a completion of their own.
   void post_nothing();
 
-  // Notes the time of the post, arms the timer, and returns the deadline of the operation.
+  // Call at the begin of a turn of the endpoint.
+  void begin_turn() {
+    scheduled = false;
+    post_time_ = {};
+  }
+  // Note the time of the post, arm the timer, and return the deadline or the bounds of the
+  // operation.
   TimePoint take_deadline(const Operation& operation);
   TimeBounds take_bounds(const Operation& operation);
 
@@ -132,7 +138,15 @@ class Link {
   // work request of this side succeeded.
   [[nodiscard]] bool carried() const;
 
+  // Returns the time for a post. Reading the clock takes a good part of the time of a post, so the
+  // posts that wait for one turn share a reading.
+  TimePoint post_time() {
+    if (!scheduled || post_time_ == TimePoint{}) post_time_ = loop->now();
+    return post_time_;
+  }
+
   VerbsEndpoint& endpoint_;
+  TimePoint post_time_{};  // of the first post that waits for the next turn; zero: none does
 };
 
 }  // namespace slime::transport::verbs

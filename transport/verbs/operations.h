@@ -25,6 +25,10 @@ enum class Kind : std::uint8_t { kRead, kWrite, kFetchAdd, kCompareSwap };
 
 // A posted one-sided operation, and how much of it was handed to the device.
 struct OneSided {
+  // Sets the members that have initializers, and no other byte: a defaulted constructor would zero
+  // the whole record before.
+  OneSided() {}  // NOLINT(modernize-use-equals-default)
+
   Handle self;
   Operation* operation = nullptr;
   TimeBounds bounds;

@@ -58,8 +58,10 @@ Status RegionRecord::register_with(DeviceState& device, const std::shared_ptr<Co
 void RegionRecord::register_again(DeviceState& device, const std::shared_ptr<Context>& context) {
   const MutexLock lock(mutex);
   if (closed) return;
+  usable.store(false, std::memory_order_release);
   registration.reset();
   missing = register_with(device, context);
+  usable.store(missing.ok(), std::memory_order_release);
   if (missing.ok()) return;
   registration.reset();
   SLIME_LOG(LogLevel::kWarning, "verbs", "a region of ", bytes, " bytes is not registered with ",
@@ -90,6 +92,8 @@ Result<std::unique_ptr<VerbsRegion>> VerbsRegion::make(std::shared_ptr<DeviceSta
     context = device->context();
     record->registration.reset();
     record->missing = record->register_with(*device, context);
+    // Set before the device has the record, which it may register again from then on.
+    record->usable.store(record->missing.ok(), std::memory_order_release);
     if (record->missing.ok()) continue;
     if (!context->gone()) return record->missing;
     record->registration.reset();
@@ -122,6 +126,7 @@ VerbsRegion::VerbsRegion(std::shared_ptr<DeviceState> device, std::shared_ptr<Re
 VerbsRegion::~VerbsRegion() { close(limits::kCloseBound).ignore(); }
 
 Status VerbsRegion::registered() const {
+  if (record_->usable.load(std::memory_order_acquire)) return {};
   const MutexLock lock(record_->mutex);
   return record_->missing;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -109,6 +110,7 @@ struct RegionRecord {
   bool allocates = false;                      // regions inside of it may share the registration
   bool closed SLIME_GUARDED_BY(mutex) = false;
   Status missing;
+  std::atomic<bool> usable{false};  // `missing` is OK; readable without the lock
 };
 
 // A DeviceRegion of the verbs provider.

@@ -25,8 +25,8 @@ class RequestBuilder {
   // Adds the next work request of the operation to `chain`. Returns false if that was the last one.
   bool next(OneSided& operation, Chain& chain);
   // Fills `request` with the only work request of a read or write of one block. Returns false, and
-  // changes nothing, if the operation needs more requests. `request` must be zeroed before;
-  // afterwards it points to `part`.
+  // changes nothing, if the operation needs more requests. `request` must be zeroed before, or be
+  // new in a chain; afterwards it points to `part`.
   bool single(OneSided& operation, std::uint32_t max_inline, ibv_send_wr& request, ibv_sge& part);
 
  private:

@@ -17,7 +17,8 @@ Status SendQueues::post_counted(std::uint32_t number, ibv_send_wr& request, bool
   if (signaled) request.send_flags |= IBV_SEND_SIGNALED;
   std::uint32_t taken = 0;
   Status posted = queue_pair.post(&request, 1, signaled ? 1 : 0, taken);
-  account(queue_pair, QueuePair::Owner{operation, taken, QueuePair::Owner::kNone});
+  if (taken > 0) queue_pair.own({operation, taken, QueuePair::Owner::kNone});
+  count(taken);
   accepted = taken == 1;
   return posted;
 }
@@ -25,12 +26,14 @@ Status SendQueues::post_counted(std::uint32_t number, ibv_send_wr& request, bool
 Status SendQueues::post_chain(std::uint32_t number, Chain& chain, std::uint32_t& accepted) {
   QueuePair& queue_pair = pair(number);
   std::uint32_t signaled_end = 0;
-  for (std::uint32_t i = 0; i < chain.count; ++i) {
+  WorkId id{place_.index, place_.generation, number, queue_pair.next_place()};
+  for (std::uint32_t i = 0; i < chain.count; ++i, ++id.place) {
     ibv_send_wr& request = chain.requests[i];
-    request.wr_id = WorkId{place_.index, place_.generation, number, queue_pair.next_place() + i}.pack();
-    request.next = i + 1 < chain.count ? &chain.requests[i + 1] : nullptr;
+    request.wr_id = id.pack();
+    request.next = &request + 1;
     if ((request.send_flags & IBV_SEND_SIGNALED) != 0) signaled_end = i + 1;
   }
+  chain.requests[chain.count - 1].next = nullptr;
   Status posted = queue_pair.post(chain.requests.data(), chain.count, signaled_end, accepted);
   ++counters_.doorbells;
   std::uint32_t left = accepted;
@@ -38,17 +41,17 @@ Status SendQueues::post_chain(std::uint32_t number, Chain& chain, std::uint32_t&
     QueuePair::Owner owner = chain.owners[i];
     owner.work_requests = std::min(owner.work_requests, left);
     left -= owner.work_requests;
-    account(queue_pair, owner);
+    if (owner.work_requests > 0) queue_pair.own(owner);
   }
+  count(accepted);
   return posted;
 }
 
-void SendQueues::account(QueuePair& pair, const QueuePair::Owner& owner) {
-  if (owner.work_requests == 0) return;
-  pair.own(owner);
-  port_.took(in_flight_, owner.work_requests);
-  in_flight_ += owner.work_requests;
-  counters_.work_requests += owner.work_requests;
+// Counts work requests that the device took.
+void SendQueues::count(std::uint32_t work_requests) {
+  port_.took(in_flight_, work_requests);
+  in_flight_ += work_requests;
+  counters_.work_requests += work_requests;
 }
 
 void SendQueues::mark_ends() {

@@ -42,8 +42,8 @@ class SendQueues {
   // Posts one work request of `operation`, for which there is room. Sets `accepted` to whether the
   // device took it.
   Status post(std::uint32_t number, ibv_send_wr& request, bool signaled, Handle operation, bool& accepted);
-  // Posts a chain, for which there is room. Sets `accepted` to the number of requests that the
-  // device took: all of them, unless the status says why not.
+  // Posts a chain that is not empty, for which there is room. Sets `accepted` to the number of
+  // requests that the device took: all of them, unless the status says why not.
   Status post_chain(std::uint32_t number, Chain& chain, std::uint32_t& accepted);
   // Posts a request with a completion behind the work requests that asked for none. The device does
   // not flush a work request that has succeeded, so only the flush of the new request shows that
@@ -70,7 +70,7 @@ class SendQueues {
  private:
   Status post_counted(std::uint32_t number, ibv_send_wr& request, bool signaled, Handle operation,
                       bool& accepted);
-  void account(QueuePair& pair, const QueuePair::Owner& owner);
+  void count(std::uint32_t work_requests);
 
   PortState& port_;
   VerbsEndpoint& endpoint_;
