@@ -100,7 +100,7 @@ Status VerbsEndpoint::admit(Kind kind, std::span<const CopyBlock> copies, bool n
   if (notifies) credits.use();
   record = &link_.operations.add(operation, kind, copies);
   record->has_imm = notifies;
-  record->bounds = link_.take_bounds(operation);
+  link_.take_bounds(operation, record->bounds);
   return {};
 }
 

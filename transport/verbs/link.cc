@@ -73,13 +73,12 @@ TimePoint Link::take_deadline(const Operation& operation) {
   return deadline;
 }
 
-TimeBounds Link::take_bounds(const Operation& operation) {
+void Link::take_bounds(const Operation& operation, TimeBounds& bounds) {
   const TimePoint now = operation.stall == Nanos::zero() ? post_time() : loop->now();
   credits.ours.note_send(now);
-  const TimeBounds bounds = TimeBounds::of(operation, now);
+  bounds = TimeBounds::of(operation, now);
   timer.arm(
       std::min(bounds.next_look(now, stalls.last_progress()), deadline_after(now, limits::kStuckAfter)));
-  return bounds;
 }
 
 }  // namespace slime::transport::verbs

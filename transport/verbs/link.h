@@ -120,10 +120,10 @@ class Link {
     scheduled = false;
     post_time_ = {};
   }
-  // Note the time of the post, arm the timer, and return the deadline or the bounds of the
+  // Note the time of the post, arm the timer, and return the deadline or set the bounds of the
   // operation.
   TimePoint take_deadline(const Operation& operation);
-  TimeBounds take_bounds(const Operation& operation);
+  void take_bounds(const Operation& operation, TimeBounds& bounds);
 
   void complete(Operation& operation, Status status) {
     if (!status.ok()) ++counters.failed_operations;
