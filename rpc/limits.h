@@ -52,6 +52,9 @@ inline constexpr std::size_t kTracestateBytes = 512;
 // Most bytes of one read of lent memory. Each read has a deadline of its own, so that large
 // payloads have enough time, and stuck reads are still noticed.
 inline constexpr std::uint64_t kPullBytes = 16 << 20;
+// A rest of at most this size is read with the piece before it. So a body of 16 MiB and what
+// encoding adds takes one read: its reader does not wait for the first pieces of all other bodies.
+inline constexpr std::uint64_t kPullRestBytes = 1 << 20;
 // Most reads of one channel in progress at a time. All of them, 8 x 16 MiB, must end within the 30
 // s deadline of a read, so links slower than 4.5 MB/s are not supported.
 inline constexpr std::size_t kMaxActivePulls = 8;

@@ -347,10 +347,11 @@ void Puller::Pull::prepare() {
   next_done = done;
   while (next_part < parts.size() && room > 0 && copies.size() < limits::kPullBlocks) {
     const Part& from = parts[next_part];
-    const std::uint64_t length = std::min(from.length_bytes - next_done, room);
+    const std::uint64_t left = from.length_bytes - next_done;
+    const std::uint64_t length = left <= room + limits::kPullRestBytes ? left : room;
     copies.push_back(
         {from.local, from.local_offset + next_done, &from.remote, from.remote_offset + next_done, length});
-    room -= length;
+    room -= std::min(room, length);
     copied_bytes += length;
     next_done += length;
     if (next_done < from.length_bytes) continue;

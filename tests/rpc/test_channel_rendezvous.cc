@@ -34,12 +34,21 @@ TEST_CASE("payloads of any size come back as they were: around the slot, and bey
 TEST_CASE("a payload larger than one read is pulled in pieces") {
   SimFixture sim(kSeed);
   Link link(sim);
-  const ByteVector body = pattern(rpc::limits::kPullBytes + 12345);
+  const ByteVector body = pattern(rpc::limits::kPullBytes + rpc::limits::kPullRestBytes + 12345);
   const auto reply = link.call_raw("test", "raw", body, 10min);
   REQUIRE_MESSAGE(reply.has_value(), reply.status().to_string());
   CHECK(std::equal(body.begin(), body.end(), reply->bytes().begin(), reply->bytes().end()));
   CHECK(link.a().endpoint().counters().reads == 2);
   CHECK(link.b().endpoint().counters().reads == 2);
+}
+
+TEST_CASE("a body of one read and a short rest takes one read") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  const ByteVector bytes = pattern(rpc::limits::kPullBytes);  // and what encoding adds
+  CHECK(value_of<ByteVector>(link.call("echo", bytes)) == bytes);
+  CHECK(link.a().endpoint().counters().reads == 1);
+  CHECK(link.b().endpoint().counters().reads == 1);
 }
 
 TEST_CASE("a typed call with a large argument and result") {

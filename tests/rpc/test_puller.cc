@@ -63,7 +63,7 @@ TEST_CASE("an offered body is read and its memory released, once") {
 
 TEST_CASE("a body of more pieces than one is read whole") {
   PullerTest test;
-  PeerLoan loan(test.parts, rpc::limits::kPullBytes + 1000, kLease);
+  PeerLoan loan(test.parts, rpc::limits::kPullBytes + rpc::limits::kPullRestBytes + 1, kLease);
   const auto body = test.pull(loan.frame);
   REQUIRE_MESSAGE(body.has_value(), body.status().to_string());
   CHECK(same(body->bytes(), loan.data));
