@@ -34,7 +34,18 @@ Pool* pool_of_thread() {
   return &pool;
 }
 
-// Large bodies of the process.
+// Capacities of large bodies that this file makes: kOffPage bytes below a multiple of a page. A
+// body for some bytes, and one for these bytes with what encoding adds, so have the same capacity.
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kOffPage = 32;
+std::size_t large_capacity(std::size_t bytes) {
+  return (bytes + kOffPage + kPage - 1) / kPage * kPage - kOffPage;
+}
+bool is_large_capacity(std::size_t room) { return (room + kOffPage) % kPage == 0; }
+
+// Large bodies of the process. Keeps only bodies that this file has made. Results of handlers come
+// from malloc(), and would otherwise fill the bound: malloc() hands the memory that one result had
+// out for the next, while it is in the CPU caches.
 class LargeBodies {
  public:
   LargeBodies() { kept_.reserve(limits::kLargeBodiesBytes / limits::kLargeBody); }
@@ -120,7 +131,7 @@ ByteVector take_body(std::size_t bytes) {
   ByteVector out;
   if (bytes >= limits::kLargeBody) out = large_bodies().take(bytes);
   if (out.capacity() >= bytes) return out;
-  out.reserve(bytes);
+  out.reserve(bytes >= limits::kLargeBody ? large_capacity(bytes) : bytes);
   wish_for_huge_pages(out);
   return out;
 }
@@ -128,7 +139,8 @@ ByteVector take_body(std::size_t bytes) {
 void give_body(ByteVector&& body) noexcept {
   const std::size_t room = body.capacity();
   if (room > limits::kPooledBodyBytes) {
-    if (room >= limits::kLargeBody && room <= limits::kLargeBodiesBytes) large_bodies().give(std::move(body));
+    if (room >= limits::kLargeBody && room <= limits::kLargeBodiesBytes && is_large_capacity(room))
+      large_bodies().give(std::move(body));
     return;
   }
   if (room < limits::kSmallBody) return;

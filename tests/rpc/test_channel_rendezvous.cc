@@ -93,6 +93,19 @@ TEST_CASE("memory of large bodies is kept for the next: what was encoded, and wh
   CHECK(take_body(bytes.size()).data() == memory);
 }
 
+TEST_CASE("a large body that the pool has not made is not kept") {
+  const std::uint64_t kept = kept_body_bytes();
+  give_body(ByteVector(300'000));
+  CHECK(kept_body_bytes() == kept);
+}
+
+TEST_CASE("a body for a payload serves for the payload with what encoding adds") {
+  ByteVector first = take_body(7 << 20);
+  const std::byte* const memory = first.data();
+  give_body(std::move(first));
+  CHECK(take_body((7 << 20) + 32).data() == memory);
+}
+
 TEST_CASE("of large bodies no more than the bound is kept") {
   constexpr std::size_t kSize = 1 << 20;
   std::vector<ByteVector> bodies;
