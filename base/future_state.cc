@@ -1,5 +1,7 @@
 #include "base/future_state.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/fork.h"
 
@@ -14,11 +16,13 @@ void FutureCore::wake(CondVar& sleepers) {
 }
 
 void FutureCore::wake_all() {
-  for (std::size_t i = 0; i < late_.count; ++i) {
-    late_.futures[i]->changed_->notify_all();
-    late_.futures[i]->drop_holder();
+  const std::size_t count = std::exchange(late_.count, 0);
+  const std::array<FutureCore*, kLateWakes> futures =
+      late_.futures;  // destroying an outcome may complete other futures
+  for (std::size_t i = 0; i < count; ++i) {
+    futures[i]->changed_->notify_all();
+    futures[i]->drop_holder();
   }
-  late_.count = 0;
 }
 
 bool FutureCore::wait_done(Nanos timeout) {

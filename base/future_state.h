@@ -110,10 +110,11 @@ class FutureCore {
   virtual void destroy() noexcept = 0;
 
   // Futures that the calling thread has completed in its burst while other threads slept.
+  static constexpr std::size_t kLateWakes = 64;
   struct Late {
     unsigned depth;
     std::size_t count;
-    std::array<FutureCore*, 64> futures;
+    std::array<FutureCore*, kLateWakes> futures;
   };
   static void wake_all();
   static inline constinit thread_local Late late_{};
