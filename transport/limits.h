@@ -140,6 +140,17 @@ inline constexpr std::size_t kBurstSmallFrames = 48;
 // Bytes that one endpoint moves in each direction before the other endpoints of its loop get their
 // turn.
 inline constexpr std::size_t kTurnBytes = 1024 * 1024;
+// Replace kTurnBytes, kChunkBytes and kCopyStepBytes while messages move beside bulk data, because
+// messages wait for the step that is under way. A block that is larger than kSharedCopyBytes is
+// copied kSharedPieceBytes in a turn: the kernel's copies have a cost for each turn, so smaller
+// blocks are not divided.
+inline constexpr std::size_t kSharedTurnBytes = 128 * 1024;
+inline constexpr std::uint32_t kSharedChunkBytes = 64 * 1024;
+inline constexpr std::uint64_t kSharedCopyBytes = 256 * 1024;
+inline constexpr std::uint64_t kSharedPieceBytes = 64 * 1024;
+// So many bytes of bulk data without a message count as bulk data alone. Large calls, whose bodies
+// are bulk data, keep the long steps.
+inline constexpr std::uint64_t kBulkAlone = 4 * 1024 * 1024;
 // The most buffers of sent messages that an endpoint keeps to use them again.
 inline constexpr std::size_t kSpareMessageBuffers = 32;
 // The bounds of PortOptions::slot_bytes.
@@ -265,6 +276,9 @@ inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 // transport/tcp/README.md).
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
+// Replace these two while messages move beside bulk data.
+inline constexpr int kSharedUnsentBytes = 32 * 1024;
+inline constexpr int kSharedWindowBytes = 256 * 1024;
 // Data written less than this long before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work. Switching at once would cost two system

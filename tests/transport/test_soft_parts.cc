@@ -8,6 +8,7 @@
 
 #include "tests/transport/fixture.h"
 #include "transport/endpoint/post_checks.h"
+#include "transport/soft/bulk_pace.h"
 #include "transport/soft/operations.h"
 #include "transport/soft/payload.h"
 
@@ -53,6 +54,34 @@ TEST_CASE("a barrier is passed once the writes before it are staged and the requ
   CHECK(table.barrier_passed(barrier));
   CHECK_FALSE(table.barrier_passed(table.barrier()));
   CHECK(table.size() == 2);
+}
+
+TEST_CASE("steps are short while messages come with bulk data, and long again when either ends") {
+  soft::BulkPace pace;
+  const auto mix = [&pace] {
+    for (int i = 0; i < 100; ++i) {
+      pace.note_bulk(limits::kSharedPieceBytes);
+      pace.note_message();
+    }
+  };
+  CHECK_FALSE(pace.shares());
+  mix();
+  CHECK(pace.shares());
+  for (int i = 0; i < 100; ++i) pace.note_message();
+  CHECK_FALSE(pace.shares());
+  mix();
+  for (int i = 0; i < 100; ++i) pace.note_bulk(limits::kBulkAlone);
+  CHECK_FALSE(pace.shares());
+}
+
+TEST_CASE("large calls, with a message for many bytes of bulk data, keep the long steps") {
+  soft::BulkPace pace;
+  for (int i = 0; i < 100; ++i) {
+    for (int part = 0; part < 64; ++part) pace.note_bulk(limits::kChunkBytes);
+    pace.note_message();
+    pace.note_message();
+  }
+  CHECK_FALSE(pace.shares());
 }
 
 TEST_CASE("an operation goes on at its next copy that has bytes") {

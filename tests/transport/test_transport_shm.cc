@@ -123,6 +123,32 @@ TEST_CASE("copies of mapped memory follow each other while the peer is stopped a
   CHECK(fixture->until([&] { return turns.left == 0 && messages[3].done(); }));
 }
 
+TEST_CASE("while messages come and go beside a long copy, little of it is copied between two of them") {
+  constexpr std::size_t kBytes = 128 << 20;
+  const auto fixture = SocketFixture::of_allocated("shm");
+  fixture->open({});
+  Connection c(*fixture);
+  GuardedRegion local(fixture->device(0), kBytes, Rights::kLocal, 1);
+  GuardedRegion target(fixture->device(1), kBytes, Rights::kReadWrite, 2);
+  const RemoteRegion remote = share(c.a(), target.region);
+  const CopyBlock copy{&local.region, 0, &remote, 0, kBytes};
+  TestOperation writing;
+  REQUIRE(c.a().write({&copy, 1}, writing).ok());
+  std::uint64_t most = 0;
+  for (int i = 0; i < 40; ++i) {
+    TestOperation sending;
+    const std::uint64_t before = c.a().counters().direct_bytes;
+    REQUIRE(send(c.a(), random_data(64, 3), sending, {}).ok());
+    const std::size_t arrived = c.receiver_b.messages.size();
+    REQUIRE(fixture->until([&] { return sending.done() && c.receiver_b.messages.size() > arrived; }));
+    if (i >= 20) most = std::max(most, c.a().counters().direct_bytes - before);
+  }
+  CHECK_FALSE(writing.done());
+  CHECK(most < limits::kCopyStepBytes);
+  REQUIRE(fixture->until([&] { return writing.done(); }));
+  CHECK(target.copy() == local.copy());
+}
+
 // Makes whole pages inaccessible, for the kernel too. The owner of an open region must not do that.
 // This does not unmap them: the sanitizer could then map memory of its own at the same addresses.
 void take_away(MutableBytes pages) { REQUIRE(::mprotect(pages.data(), pages.size(), PROT_NONE) == 0); }

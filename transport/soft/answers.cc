@@ -86,8 +86,8 @@ bool Answers::stage() {
     answers_.pop_front();
     return true;
   }
-  const auto part =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(answer.length - answer.staged, limits::kChunkBytes));
+  const auto part = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(answer.length - answer.staged, link_.port->pace.chunk_bytes()));
   header.type = FrameType::kReadData;
   header.payload_bytes = part;
   header.offset = answer.staged;

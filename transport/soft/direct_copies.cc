@@ -149,6 +149,7 @@ void DirectCopies::count(const OneSided& operation) {
 Code DirectCopies::copy_blocks(OneSided& operation) {
   const bool read = operation.kind == Kind::kRead;
   const std::uint64_t step = left_;
+  const std::uint64_t before = link_.counters.direct_bytes;
   Holding holding(*link_.memory, operation.need());
   while (operation.next_copy < operation.copies.size()) {
     const CopyBlock& copy = operation.copies[operation.next_copy];
@@ -163,20 +164,23 @@ Code DirectCopies::copy_blocks(OneSided& operation) {
         continue;
       }
       const std::uint64_t at = operation.copy_offset;
-      const std::uint64_t part = std::min(copy.length_bytes - at, left_);
+      const std::uint64_t rest = copy.length_bytes - at;
+      const std::uint64_t part = rest <= left_ ? rest : link_.port->pace.piece_bytes(left_);
       std::byte* const here = copy.local->data() + copy.local_offset + at;
       if (holding.mapped()) {
         std::byte* const there = holding.there(copy.remote_offset + at);
-        const bool last = at + part == copy.length_bytes;
-        bulk_copy(read ? here : there, read ? there : here, part,
-                  last ? holding.source_of(operation.copies, operation.next_copy + 1) : nullptr);
+        const std::byte* const source = read ? there : here;
+        bulk_copy(
+            read ? here : there, source, part,
+            part == rest ? holding.source_of(operation.copies, operation.next_copy + 1) : source + part);
         link_.counters.direct_bytes += part;
       } else {
         code = holding.add(here, copy.remote_offset + at, part);
         if (code != Code::kOk) return code;
       }
       operation.started = true;
-      left_ -= std::min(left_, std::max(part, limits::kCopyStepLeast));
+      // A part of a block ends the turn.
+      left_ -= part < rest ? left_ : std::min(left_, std::max(part, limits::kCopyStepLeast));
       operation.copy_offset += part;
       if (operation.copy_offset < copy.length_bytes) break;
     }
@@ -184,6 +188,7 @@ Code DirectCopies::copy_blocks(OneSided& operation) {
     ++operation.next_copy;
   }
   const Code code = holding.release();
+  link_.port->pace.note_bulk(link_.counters.direct_bytes - before + holding.moved_bytes());
   if (code == Code::kOk && left_ < step) link_.note_progress();
   operation.fetched = operation.fetched || holding.moved_bytes() > 0;
   link_.counters.fetched_bytes += holding.moved_bytes();
@@ -253,6 +258,7 @@ std::size_t DirectCopies::copy_together(Queue<Handle>& queue) {
     return 0;
   }
   left_ = left;
+  link_.port->pace.note_bulk(bytes);
   link_.note_progress();
   (holding.mapped() ? link_.counters.direct_bytes : link_.counters.fetched_bytes) += bytes;
   (holding.mapped() ? link_.counters.direct_copies : link_.counters.fetched_copies) += count;

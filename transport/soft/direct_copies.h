@@ -21,7 +21,7 @@ class DirectCopies {
   bool copy_now(OneSided& operation, std::uint64_t most_moved);
   // Copies operations from the heads of the queues, until the bytes of this turn are used up.
   void run();
-  void begin_turn() { left_ = limits::kCopyStepBytes; }
+  void begin_turn() { left_ = link_.port->pace.copy_bytes(); }
 
  private:
   void count(const OneSided& operation);

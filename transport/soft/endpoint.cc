@@ -217,6 +217,7 @@ void SoftEndpoint::on_peer_memory() noexcept {
 void SoftEndpoint::flush() {
   link_.in_burst = true;
   std::size_t moved = 0;
+  if (link_.port->pace.shares() != holds_little_) link_.wire->hold_little(holds_little_ = !holds_little_);
   while (link_.working()) {
     copies_.run();  // copies need no room on the wire
     if (!link_.working()) break;
@@ -234,7 +235,7 @@ void SoftEndpoint::flush() {
     if (frames_.take_cut_answer()) answers_.cut();
     // Goes on although the wire is full: the callback of a write that completed may have posted
     // copies, which need no wire.
-    if (!frames_.wire_full() && moved >= limits::kTurnBytes) {
+    if (!frames_.wire_full() && moved >= link_.port->pace.turn_bytes()) {
       link_.schedule_turn();
       break;
     }

@@ -47,6 +47,7 @@ void FrameQueue::push_bulk(FrameHeader header, const std::byte* data, std::share
   frame.data = data;
   frame.record = std::move(record);
   bulk_ += header.payload_bytes;
+  link_.port->pace.note_bulk(header.payload_bytes);
 }
 
 void FrameQueue::push_goodbye() {
@@ -143,6 +144,7 @@ void FrameQueue::on_sent(Staged& frame) {
   switch (frame.header.type) {
     case FrameType::kMessage:
       ++link_.counters.messages_sent;
+      link_.port->pace.note_message();
       note_long(frame.header, false);
       give_buffer(std::move(frame.message.bytes));
       // The operation is null if it has ended already, at the deadline of its message.

@@ -56,7 +56,7 @@ class FrameQueue {
   // bulk_full(): no frame with bulk data may be.
   [[nodiscard]] bool full() const { return staged_.size() >= limits::kBurstFrames; }
   [[nodiscard]] bool small_full() const { return staged_.size() >= limits::kBurstSmallFrames; }
-  [[nodiscard]] bool bulk_full() const { return bulk_ >= limits::kChunkBytes || full(); }
+  [[nodiscard]] bool bulk_full() const { return bulk_ >= link_.port->pace.chunk_bytes() || full(); }
 
   // Writes all staged frames to the wire in one call. Returns how many bytes the wire took. Breaks
   // the link if the wire fails.

@@ -24,7 +24,7 @@ FrameReceiver::FrameReceiver(Link& link, const Parts& parts)
 
 Status FrameReceiver::receive() {
   std::size_t moved = read_in_place();
-  while (link_.working() && moved < limits::kTurnBytes) {
+  while (link_.working() && moved < link_.port->pace.turn_bytes()) {
     if (moved > 0 && begin_ == end_ && payload_.left() == 0 && link_.wire->shows()) break;
     const std::size_t direct = payload_.direct_room();
     const std::size_t room = direct + buffer_room(direct);
@@ -48,7 +48,7 @@ Status FrameReceiver::receive() {
 std::size_t FrameReceiver::read_in_place() {
   std::size_t moved = 0;
   const std::uint64_t fetched_most = parts_.incoming.fetched() + limits::kFetchTold;
-  while (link_.working() && moved < limits::kTurnBytes && begin_ == end_ &&
+  while (link_.working() && moved < link_.port->pace.turn_bytes() && begin_ == end_ &&
          (!parts_.incoming.awaits() || parts_.incoming.fetched() < fetched_most)) {
     const Bytes there = link_.wire->peek();
     if (there.empty()) break;
@@ -92,10 +92,15 @@ Result<std::size_t> FrameReceiver::fill() {
   const std::size_t placed = std::min(*got, direct);
   if (placed > 0) {
     if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
-    payload_.placed(placed);
+    note_placed(placed);
   }
   end_ += *got - placed;
   return got;
+}
+
+void FrameReceiver::note_placed(std::size_t bytes) {
+  if (payload_.in_region()) link_.port->pace.note_bulk(bytes);
+  payload_.placed(bytes);
 }
 
 // Pins the region that the current payload goes into, while bytes are placed there. If the region
@@ -145,7 +150,7 @@ void FrameReceiver::take_payload(Bytes& input) {
   const std::size_t bytes = std::min(payload_.left(), input.size());
   if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
   if (payload_.kind() != Payload::Kind::kDiscard) std::memcpy(payload_.to(), input.data(), bytes);
-  payload_.placed(bytes);
+  note_placed(bytes);
   input = input.subspan(bytes);
 }
 
@@ -199,6 +204,7 @@ void FrameReceiver::end_payload() {
   if (kind == Payload::Kind::kMessage) {
     ReceiveSlot* slot = take_slot();
     ++link_.counters.messages_received;
+    link_.port->pace.note_message();
     parts_.inbox.deliver(Message(Bytes(slot->memory(), frame_.payload_bytes), slot));
     return;
   }

@@ -28,7 +28,7 @@ class FrameReceiver {
   };
   FrameReceiver(Link& link, const Parts& parts);
 
-  // Reads and handles frames, about kTurnBytes at most. Returns an error if the wire has ended or
+  // Reads and handles frames, about BulkPace::turn_bytes() at most. Returns an error if the wire has ended or
   // failed.
   Status receive();
   // Returns and forgets the slot of a message that was received only in part; null: there is none.
@@ -39,6 +39,7 @@ class FrameReceiver {
   [[nodiscard]] std::size_t buffer_room(std::size_t direct) const;
   Result<std::size_t> fill();
   std::size_t read_in_place();
+  void note_placed(std::size_t bytes);
   Pin pin_payload();
   void parse(Bytes& input, std::uint64_t fetched_most);
   void take_payload(Bytes& input);

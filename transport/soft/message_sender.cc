@@ -58,6 +58,7 @@ bool MessageSender::write_now(std::span<const Bytes> parts, std::uint32_t total,
   link_.counters.bytes_sent += *taken;
   if (*taken == kHeaderBytes + total) {
     ++link_.counters.messages_sent;
+    link_.port->pace.note_message();
     link_.finish_later(operation);
   } else {
     // The wire took only a part: the rest of the message becomes the first frame of the queue.

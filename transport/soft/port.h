@@ -5,6 +5,7 @@
 
 #include "base/mutex.h"
 #include "transport/provider.h"
+#include "transport/soft/bulk_pace.h"
 #include "transport/soft/device.h"
 #include "transport/soft/frames.h"
 #include "transport/soft/pool.h"
@@ -21,6 +22,7 @@ class PortState final : private Deferred, public std::enable_shared_from_this<Po
 
   const std::shared_ptr<DeviceState> device;
   const std::shared_ptr<SoftPool> pool;
+  BulkPace pace;
 
   // Returns the loop; null after the port has ended. Thread: any.
   [[nodiscard]] std::shared_ptr<Loop> loop() const;

@@ -152,7 +152,10 @@ Code WriteReceiver::fetch(const FrameHeader& write, std::span<const FetchBlock> 
   const Pin pin = Pin::for_peer(*record);
   if (!pin) return Code::kNotFound;
   const PeerMemory::Outcome how = link_.memory->fetch(list);
-  if (how == PeerMemory::Outcome::kDone) link_.counters.fetched_bytes += list.bytes();
+  if (how == PeerMemory::Outcome::kDone) {
+    link_.counters.fetched_bytes += list.bytes();
+    link_.port->pace.note_bulk(list.bytes());
+  }
   return code_of(how);
 }
 

@@ -45,8 +45,8 @@ void WriteSender::stage_imm(Handle handle, OneSided& operation) {
 void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
   const CopyBlock& copy = operation.copies[operation.next_copy];
   const std::uint64_t offset = operation.copy_offset;
-  const auto part =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(copy.length_bytes - offset, limits::kChunkBytes));
+  const auto part = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(copy.length_bytes - offset, link_.port->pace.chunk_bytes()));
   operation.started = true;
   operation.copy_offset += part;
   patient_bytes_ += part;
