@@ -28,8 +28,8 @@ class FrameReceiver {
   };
   FrameReceiver(Link& link, const Parts& parts);
 
-  // Reads and handles frames, about BulkPace::turn_bytes() at most. Returns an error if the wire has ended or
-  // failed.
+  // Reads and handles frames, about BulkPace::turn_bytes() at most. Returns an error if the wire
+  // has ended or failed.
   Status receive();
   // Returns and forgets the slot of a message that was received only in part; null: there is none.
   ReceiveSlot* take_slot() { return std::exchange(slot_, nullptr); }
