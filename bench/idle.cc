@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -26,7 +28,12 @@ constexpr std::uint64_t kLeastCall = 64;  // bytes
 constexpr double kPssBarKib = 64;
 
 // Returns this process's share of its resident pages, in KiB: half of a page shared with a peer.
-double pss_kib() { return number_in("/proc/self/smaps_rollup", "Pss:"); }
+// First gives the free pages of malloc back to the kernel: they are of byte vectors that the bench
+// has freed, and how many malloc keeps is chance.
+double pss_kib() {
+  static_cast<void>(::malloc_trim(0));
+  return number_in("/proc/self/smaps_rollup", "Pss:");
+}
 
 std::int64_t open_descriptors() {
   std::int64_t out = 0;
@@ -72,8 +79,7 @@ Status serve_peers(std::uint32_t count, const std::string& provider) {
     agents.push_back(std::move(*agent));
   }
   answer(addresses);
-  while (read_command()) {
-  }
+  while (read_command()) answer(str("PSS ", pss_kib()));
   return {};
 }
 
@@ -84,6 +90,13 @@ Status pass(Child& peers, Nanos span) {
   return line ? Status(Code::kInternal, str("the peers said: ", *line)) : line.error();
 }
 
+// Returns the share of the peers' process of its resident pages, in KiB.
+Result<double> pss_kib_of(Child& peers) {
+  const auto text = peers.ask("pss", "PSS", kAnswer);
+  if (!text) return text.error();
+  return std::stod(*text);
+}
+
 // The measurements of the counted peers.
 struct Idle {
   std::string provider;
@@ -91,6 +104,7 @@ struct Idle {
   double cpu = 0;
   double connect_ms = 0;
   double kib = 0;          // of one peer
+  double serving_kib = 0;  // of one peer, in the process of the peers
   double descriptors = 0;  // of one peer
   std::optional<double> first_kib;
 };
@@ -105,6 +119,7 @@ nlohmann::json report_of(const IdleOptions& options, const Idle& idle) {
                         {"cpu_percent", 100 * idle.cpu / idle.seconds},
                         {"connect_ms", idle.connect_ms},
                         {"pss_kib_per_peer", idle.kib},
+                        {"serving_pss_kib_per_peer", idle.serving_kib},
                         {"fds_per_peer", idle.descriptors},
                         {"registry", !options.ctrl_url.empty()},
                         {"ratio_to_limit", idle.kib / kPssBarKib}};
@@ -127,12 +142,14 @@ Result<Idle> measure_agent(PeerAgent& agent, std::span<const std::string> addres
   if (options.up_to > 0 && addresses.size() > 1) {
     const double before = pss_kib();
     SLIME_TRY(call_all(agent, addresses.first(1), options));
-    SLIME_TRY(pass(peers, kSettle));
+    SLIME_TRY(pass(peers, kSettle + to_nanos(options.seconds)));
     out.first_kib = pss_kib() - before;
     addresses = addresses.subspan(1);
   }
   const auto count = static_cast<double>(addresses.size());
   const double kib_before = pss_kib();
+  const auto serving_before = pss_kib_of(peers);
+  if (!serving_before) return serving_before.error();
   const std::int64_t descriptors_before = open_descriptors();
   const TimePoint connecting = steady_clock().now();
   for (const std::string& address : addresses) {
@@ -149,6 +166,9 @@ Result<Idle> measure_agent(PeerAgent& agent, std::span<const std::string> addres
   out.seconds = std::chrono::duration<double>(steady_clock().now() - begin).count();
   out.cpu = cpu_seconds() - cpu_before;
   out.kib = (pss_kib() - kib_before) / count;
+  const auto serving_after = pss_kib_of(peers);
+  if (!serving_after) return serving_after.error();
+  out.serving_kib = (*serving_after - *serving_before) / count;
   out.descriptors = static_cast<double>(open_descriptors() - descriptors_before) / count;
   out.provider = agent.peer(addresses[0]).info().provider;
   return out;

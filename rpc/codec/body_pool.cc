@@ -1,6 +1,7 @@
 #include "rpc/codec/body_pool.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -55,13 +56,14 @@ class LargeBodies {
     const MutexLock lock(mutex_);
     auto best = kept_.rend();
     for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
-      const std::size_t room = at->capacity();
-      if (room < bytes || room / 2 > bytes || (best != kept_.rend() && room >= best->capacity())) continue;
+      const std::size_t room = at->body.capacity();
+      if (room < bytes || room / 2 > bytes || (best != kept_.rend() && room >= best->body.capacity()))
+        continue;
       best = at;
       if (room - bytes <= bytes / 8) break;
     }
     if (best == kept_.rend()) return {};
-    ByteVector out = std::move(*best);
+    ByteVector out = std::move(best->body);
     kept_.erase(std::next(best).base());
     bytes_ -= out.capacity();
     return out;
@@ -71,30 +73,50 @@ class LargeBodies {
     body.clear();
     while (!keep(body)) drop_oldest();
   }
+  // Moves the bodies that were given before the last call into `out`. Returns whether any body was
+  // given since.
+  bool take_unused(std::vector<ByteVector>& out) {
+    const MutexLock lock(mutex_);
+    bool fresh = false;
+    std::erase_if(kept_, [&](Kept& each) {
+      if (std::exchange(each.fresh, false)) {
+        fresh = true;
+        return false;
+      }
+      bytes_ -= each.body.capacity();
+      out.push_back(std::move(each.body));
+      return true;
+    });
+    return fresh;
+  }
   std::uint64_t bytes() {
     const MutexLock lock(mutex_);
     return bytes_;
   }
 
  private:
+  struct Kept {
+    ByteVector body;
+    bool fresh = true;  // given since the last take_unused()
+  };
   bool keep(ByteVector& body) {
     const MutexLock lock(mutex_);
     if (bytes_ + body.capacity() > limits::kLargeBodiesBytes) return false;
     bytes_ += body.capacity();
-    kept_.push_back(std::move(body));  // does not allocate: reserved
+    kept_.push_back({std::move(body)});  // does not allocate: reserved
     return true;
   }
   void drop_oldest() {
     ByteVector gone;  // freed after the lock
     const MutexLock lock(mutex_);
     if (kept_.empty()) return;
-    gone = std::move(kept_.front());
+    gone = std::move(kept_.front().body);
     kept_.erase(kept_.begin());
     bytes_ -= gone.capacity();
   }
 
   Mutex mutex_;
-  std::vector<ByteVector> kept_ SLIME_GUARDED_BY(mutex_);  // the oldest first
+  std::vector<Kept> kept_ SLIME_GUARDED_BY(mutex_);  // the oldest first
   std::uint64_t bytes_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
@@ -148,6 +170,17 @@ void give_body(ByteVector&& body) noexcept {
   if (pool == nullptr || pool->bodies.size() >= limits::kPooledBodies) return;
   body.clear();
   pool->bodies.push_back(std::move(body));
+}
+
+bool take_unused_bodies(std::vector<ByteVector>& out) { return large_bodies().take_unused(out); }
+
+void free_pages(ByteVector&& body) noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(body.data());
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  const std::uintptr_t end = (begin + body.capacity()) / page * page;
+  if (first < end) ::madvise(body.data() + (first - begin), end - first, MADV_DONTNEED);
+  ByteVector().swap(body);
 }
 
 std::uint64_t kept_body_bytes() { return large_bodies().bytes(); }

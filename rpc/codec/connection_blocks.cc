@@ -7,6 +7,7 @@
 #include <bit>
 #include <utility>
 
+#include "rpc/codec/idle_memory.h"
 #include "rpc/limits.h"
 
 namespace slime::rpc {
@@ -102,6 +103,7 @@ ConnectionBlocks::Taken ConnectionBlocks::take_for_received(std::uint64_t length
 }
 
 ConnectionBlocks::Taken ConnectionBlocks::take_to_lend(std::uint64_t length_bytes) {
+  if (length_bytes >= limits::kLargeBody) arm_sweep();
   if (length_bytes > limits::kBodyBlockMost || !device_.prefers_own_memory()) return nullptr;
   if (lent_bytes() + length_bytes > limits::kBlocksLentBytes) return nullptr;
   return take(length_bytes, Make::kAtOnce);
@@ -178,6 +180,7 @@ bool ConnectionBlocks::make_room(std::uint64_t bytes) {
 }
 
 void ConnectionBlocks::note_received(std::uint64_t length_bytes) {
+  if (length_bytes >= limits::kLargeBody) arm_sweep();
   if (length_bytes != 0 && length_bytes <= limits::kReceivedBlockMost) earned_ |= size_class(length_bytes);
 }
 
@@ -215,7 +218,8 @@ void ConnectionBlocks::arm_sweep() {
   sweep_ = loop_.add_timer(deadline_after(loop_.now(), limits::kBlocksIdle), [this] { sweep(); });
 }
 
-// Closes the blocks that were not used since the last sweep, but for kBlocksIdleBytes.
+// Closes the blocks that were not used since the last sweep, but for kBlocksIdleBytes. Then frees
+// memory that the process keeps.
 void ConnectionBlocks::sweep() {
   sweep_ = {};
   std::list<std::shared_ptr<Block>> gone;
@@ -232,6 +236,7 @@ void ConnectionBlocks::sweep() {
     again = all > limits::kBlocksIdleBytes || !in_use_.empty();
   }
   for (const auto& each : gone) each->region.close(Nanos::zero()).ignore();
+  again = sweep_idle_memory(this, loop_.now()) || again;
   if (again) arm_sweep();
 }
 
@@ -239,6 +244,7 @@ void ConnectionBlocks::sweep() {
 // call give().
 void ConnectionBlocks::close() {
   loop_.cancel_timer(sweep_);
+  stop_sweeping(this);
   std::list<std::shared_ptr<Block>> idle;
   std::vector<std::shared_ptr<Block>> in_use;
   {

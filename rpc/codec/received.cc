@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/fork.h"
 #include "base/mutex.h"
@@ -21,6 +22,7 @@ std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step
 struct Block {
   std::byte* data = nullptr;
   std::size_t size = 0;
+  bool fresh = true;  // given back since the last take_unused()
   // Maps memory for a block. A large block is aligned to huge pages and asks for huge pages,
   // because a page fault for each 4 KiB is expensive.
   static Block map(std::size_t length) {
@@ -92,6 +94,22 @@ class BlockPool {
     }
     if (size != 0) ::madvise(const_cast<std::byte*>(data), size, MADV_DONTNEED);
   }
+  // Moves the blocks that were given back before the last call into `out`. Returns whether any
+  // block was given back since.
+  bool take_unused(std::list<Block>& out) {
+    const MutexLock lock(mutex_);
+    bool fresh = false;
+    for (auto next = kept_.begin(); next != kept_.end();) {
+      const auto here = next++;
+      if (std::exchange(here->fresh, false)) {
+        fresh = true;
+        continue;
+      }
+      bytes_ -= here->size;
+      out.splice(out.end(), kept_, here);
+    }
+    return fresh;
+  }
   std::uint64_t bytes() {
     const MutexLock lock(mutex_);
     return bytes_;
@@ -129,6 +147,15 @@ Received make_received(std::size_t length_bytes) {
 }
 
 void discard_received(Bytes bytes) { block_pool().discard(bytes.data()); }
+
+bool take_unused_received(std::vector<MutableBytes>& out) {
+  std::list<Block> unused;
+  const bool fresh = block_pool().take_unused(unused);
+  for (const Block& each : unused) out.emplace_back(each.data, each.size);
+  return fresh;
+}
+
+void unmap_received(MutableBytes block) noexcept { ::munmap(block.data(), block.size()); }
 
 std::uint64_t kept_received_bytes() { return block_pool().bytes(); }
 

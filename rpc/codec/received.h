@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -23,6 +24,11 @@ Received make_received(std::size_t length_bytes);
 // Gives the pages of large memory from make_received() back to the kernel, so that the memory reads
 // as zeros. Does nothing for other memory.
 void discard_received(Bytes bytes);
+
+// Moves the kept memory that was given back before the last call into `out`; the caller passes each
+// part to unmap_received(). Returns whether memory was given back since. For IdleMemory alone.
+bool take_unused_received(std::vector<MutableBytes>& out);
+void unmap_received(MutableBytes block) noexcept;
 
 // Returns the number of bytes that the process keeps for reuse.
 std::uint64_t kept_received_bytes();

@@ -106,6 +106,44 @@ TEST_CASE("a body for a payload serves for the payload with what encoding adds")
   CHECK(take_body((7 << 20) + 32).data() == memory);
 }
 
+TEST_CASE("memory that is kept for large bodies stays while calls use it, and goes once they pause") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  const ByteVector bytes = pattern(3'000'000);
+  const auto call = [&] {
+    REQUIRE(value_of<ByteVector>(link.call("echo", bytes)) == bytes);
+    REQUIRE(link.until([&] { return link.a().idle() && link.b().idle(); }));
+  };
+  for (int i = 0; i < 5; ++i) {
+    call();
+    CHECK(kept_body_bytes() >= bytes.size());
+    CHECK(kept_received_bytes() >= bytes.size());
+    sim.pass(rpc::limits::kBlocksIdle / 2);
+  }
+  call();
+  sim.pass(2 * rpc::limits::kBlocksIdle + 1s);
+  CHECK(kept_body_bytes() == 0);
+  CHECK(kept_received_bytes() == 0);
+  call();
+}
+
+TEST_CASE("kept memory goes also when the connection ends that used it first") {
+  const ByteVector bytes = pattern(300'000);
+  {
+    SimFixture sim(kSeed);
+    Link first(sim);
+    REQUIRE(value_of<ByteVector>(first.call("echo", bytes)) == bytes);
+    sim.pass(rpc::limits::kBlocksIdle + 1s);
+    CHECK(kept_body_bytes() >= bytes.size());
+  }
+  SimFixture sim(kSeed);
+  Link second(sim);
+  REQUIRE(value_of<ByteVector>(second.call("echo", bytes)) == bytes);
+  sim.pass(2 * rpc::limits::kBlocksIdle + 1s);
+  CHECK(kept_body_bytes() == 0);
+  CHECK(kept_received_bytes() == 0);
+}
+
 TEST_CASE("of large bodies no more than the bound is kept") {
   constexpr std::size_t kSize = 1 << 20;
   std::vector<ByteVector> bodies;
