@@ -27,9 +27,16 @@ constexpr std::uint64_t kLeastCall = 64;  // bytes
 // The most KiB of one peer.
 constexpr double kPssBarKib = 64;
 
+// Lets malloc give large vectors of the bench back to the kernel when they are freed. By default
+// malloc raises its thresholds with each large vector, and each arena keeps up to 64 MiB of free
+// memory: then chance decides what is measured.
+void keep_no_free_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 128 << 10);
+}
+
 // Returns this process's share of its resident pages, in KiB: half of a page shared with a peer.
-// First gives the free pages of malloc back to the kernel: they are of byte vectors that the bench
-// has freed, and how many malloc keeps is chance.
+// Free memory of malloc does not count.
 double pss_kib() {
   static_cast<void>(::malloc_trim(0));
   return number_in("/proc/self/smaps_rollup", "Pss:");
@@ -177,11 +184,13 @@ Result<Idle> measure_agent(PeerAgent& agent, std::span<const std::string> addres
 }  // namespace
 
 int run_peers(std::uint32_t count, const std::string& provider) {
+  keep_no_free_memory();
   return exit_status_of(serve_peers(count, provider));
 }
 
 Result<std::string> measure_idle(const IdleOptions& options) {
   install_interrupt_flag();
+  keep_no_free_memory();
   const nlohmann::json machine = machine_facts();
   auto child = Child::start({"bench-peers", str(options.peers), "--provider", options.provider});
   if (!child) return std::move(child).error();

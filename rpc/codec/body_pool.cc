@@ -78,7 +78,7 @@ class LargeBodies {
   bool take_unused(std::vector<ByteVector>& out) {
     const MutexLock lock(mutex_);
     bool fresh = false;
-    std::erase_if(kept_, [&](Kept& each) {
+    std::erase_if(kept_, [&](Kept& each) SLIME_REQUIRES(mutex_) {
       if (std::exchange(each.fresh, false)) {
         fresh = true;
         return false;
