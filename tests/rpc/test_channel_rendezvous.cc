@@ -1,9 +1,16 @@
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "base/str.h"
 #include "rpc/codec/body_pool.h"
 #include "rpc/codec/received.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/support/sanitizers.h"
 
 using namespace slime;
 using namespace slime::rpc;
@@ -142,6 +149,23 @@ TEST_CASE("kept memory goes also when the connection ends that used it first") {
   sim.pass(2 * rpc::limits::kBlocksIdle + 1s);
   CHECK(kept_body_bytes() == 0);
   CHECK(kept_received_bytes() == 0);
+}
+
+TEST_CASE("free_pages() gives pages back that malloc would keep") {
+  if (kSanitized) return;  // the sanitizers have a malloc of their own
+  constexpr std::size_t kSize = 8 << 20;
+  // Lets malloc take later bodies from its heap, and keep them when they are freed.
+  for (int i = 0; i < 2; ++i) static_cast<void>(std::make_unique<ByteVector>(30 << 20));
+  ByteVector first(kSize, std::byte{1});
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = (reinterpret_cast<std::uintptr_t>(first.data()) + page - 1) / page * page;
+  free_pages(std::move(first));
+  std::vector<unsigned char> pages((kSize - page) / page);
+  // An error means that the memory is not even mapped.
+  if (::mincore(reinterpret_cast<void*>(address), pages.size() * page, pages.data()) != 0) return;
+  const auto resident =
+      std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return (each & 1) != 0; });
+  CHECK(resident <= 2);  // those at the edges
 }
 
 TEST_CASE("of large bodies no more than the bound is kept") {
