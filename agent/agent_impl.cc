@@ -115,6 +115,7 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
       {.imm =
            [this](agent::Session& session, std::uint32_t imm) {
              if (!imm_handler_) return;
+             const slime::detail::FutureCore::OutsideBurst outside;
              NotificationCredit credit(weak_from_this(), session);
              imm_handler_(peer(session.named_peer()), imm, credit);
            },
@@ -302,7 +303,10 @@ void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connec
   }
   keeper_->lost(peer);
   const auto handlers = disconnect_handlers_;  // copied: a handler may add another
-  for (const auto& handler : handlers) handler(peer, connection);
+  {
+    const slime::detail::FutureCore::OutsideBurst outside;
+    for (const auto& handler : handlers) handler(peer, connection);
+  }
   { const MutexLock lock(sessions_mutex_); }
   sessions_changed_.notify_all();
 }

@@ -11,12 +11,14 @@ namespace slime::detail {
 void FutureCore::wake(CondVar& sleepers) {
   if (late_.depth == 0) return sleepers.notify_all();
   if (late_.count == late_.futures.size()) wake_all();
+  if (late_.count == 0) late_.process = fork_generation();
   holders_.fetch_add(1, std::memory_order_relaxed);
   late_.futures[late_.count++] = this;
 }
 
 void FutureCore::wake_all() {
   const std::size_t count = std::exchange(late_.count, 0);
+  if (late_.process != fork_generation()) return;  // their threads are in the parent process
   const std::array<FutureCore*, kLateWakes> futures =
       late_.futures;  // destroying an outcome may complete other futures
   for (std::size_t i = 0; i < count; ++i) {
@@ -92,7 +94,7 @@ void FutureCore::tell(std::uint32_t word) {
     if (changed_) wake(*changed_);
   }
   if ((word & kCallback) == 0 && more.empty()) return;
-  wake_sleepers();  // a callback may take a lock that a sleeping thread has
+  const OutsideBurst outside;
   if ((word & kCallback) != 0) {
     Task callback = std::move(callback_);
     callback();

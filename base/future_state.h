@@ -66,13 +66,25 @@ class FutureCore {
 
   // ---- a thread that completes many futures
   // From begin_burst() to end_burst(), completing a future wakes no thread that sleeps until it is
-  // done: wake_sleepers() wakes those threads. Callbacks are called at once, after such a wake.
+  // done: wake_sleepers() wakes those threads. Callbacks are called at once, outside of the burst.
   // Pairs may be nested. After the last end_burst(), call wake_sleepers().
   static void begin_burst() { ++late_.depth; }
   static void end_burst() { --late_.depth; }
   static void wake_sleepers() {
-    if (late_.count != 0) wake_all();
+    while (late_.count != 0) wake_all();
   }
+  // Interrupts the burst of the calling thread, for a call of a user's function, which may take a
+  // lock that a sleeping thread holds.
+  class OutsideBurst {
+   public:
+    OutsideBurst() : depth_(std::exchange(late_.depth, 0)) { wake_sleepers(); }
+    OutsideBurst(const OutsideBurst&) = delete;
+    OutsideBurst& operator=(const OutsideBurst&) = delete;
+    ~OutsideBurst() { late_.depth = depth_; }
+
+   private:
+    const unsigned depth_;
+  };
 
   // ---- the producer, one thread at a time
   // Sets the function that cancel() calls. Completion drops the function.
@@ -113,6 +125,7 @@ class FutureCore {
   static constexpr std::size_t kLateWakes = 64;
   struct Late {
     unsigned depth;
+    std::uint64_t process;  // fork_generation() of the futures
     std::size_t count;
     std::array<FutureCore*, kLateWakes> futures;
   };

@@ -28,6 +28,7 @@ std::size_t Ended::at(std::size_t position) const {
 }
 
 void Ended::sleep(std::size_t count, TimePoint deadline) {
+  FutureCore::wake_sleepers();
   const MutexLock lock(mutex_);
   const auto ready = [this, count]() SLIME_REQUIRES(mutex_) {
     if (numbers_.size() >= count) return true;

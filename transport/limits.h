@@ -276,9 +276,6 @@ inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 // transport/tcp/README.md).
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
-// Replace these two while messages move beside bulk data.
-inline constexpr int kSharedUnsentBytes = 32 * 1024;
-inline constexpr int kSharedWindowBytes = 256 * 1024;
 // Data written less than this long before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work. Switching at once would cost two system

@@ -143,8 +143,8 @@ void Loop::wait_until(UniqueFunction<bool()> done, TimePoint deadline) {
 bool Loop::look() {
   if (manual_clock_ || pollers_.empty() || !deferrals_.empty() || ++looks_ % limits::kLoopLooks == 0)
     return false;
-  const bool ran = pollers_.poll();
-  if (!ran) {
+  FutureCore::wake_sleepers();  // of the poll before: the caller goes on, since it has no answer yet
+  if (!pollers_.poll()) {
     FutureCore::wake_sleepers();
     return false;
   }

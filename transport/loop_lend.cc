@@ -54,6 +54,8 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
     if (!look()) turn(kNever);
     helped_ = true;
   }
+  // Another caller may sleep until lazily deferred work completes its operation.
+  if (waiting_.load(std::memory_order_relaxed) > 1 && !deferrals_.empty()) deferrals_.hurry();
   run_last();
   helping_.store(false, std::memory_order_relaxed);
   if (!done()) leave_aside();  // this caller is about to sleep
@@ -160,8 +162,12 @@ void Loop::sleep_lent(bool at_once) {
           return;
         }
         // Runs the work that callers have left, and lets pollers send what they hold back.
-        if (deferrals_.urgent()) deferrals_.run();
-        pollers_.poll();
+        if (waiting_.load(std::memory_order_relaxed) > 0) {
+          turn(TimePoint{});  // looks at the descriptors, too
+        } else {
+          if (deferrals_.urgent()) deferrals_.run();
+          pollers_.poll();
+        }
         if (++looks > limits::kLoopAsideLooks) return_to_bed();
         release_drive();
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();

@@ -73,9 +73,6 @@ class Wire {
   // Revokes all regions that were lent to the peer. Returns the loan under which the peer may still
   // be inside a copy; null: none.
   virtual std::shared_ptr<const Loan> take_back() { return nullptr; }
-  // Tells the wire whether messages move beside bulk data: the wire then holds few bytes, because
-  // messages wait behind them.
-  virtual void hold_little(bool) {}
   // Returns how many bytes the wire has taken that the peer's host has not acknowledged; 0 if this
   // is unknown.
   [[nodiscard]] virtual std::uint64_t backlog_bytes() const { return 0; }

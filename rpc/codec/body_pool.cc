@@ -73,21 +73,15 @@ class LargeBodies {
     body.clear();
     while (!keep(body)) drop_oldest();
   }
-  // Moves the bodies that were given before the last call into `out`. Returns whether any body was
-  // given since.
-  bool take_unused(std::vector<ByteVector>& out) {
+  // Moves the bodies that were given before the last call into `out`.
+  void take_unused(std::vector<ByteVector>& out) {
     const MutexLock lock(mutex_);
-    bool fresh = false;
     std::erase_if(kept_, [&](Kept& each) SLIME_REQUIRES(mutex_) {
-      if (std::exchange(each.fresh, false)) {
-        fresh = true;
-        return false;
-      }
+      if (std::exchange(each.fresh, false)) return false;
       bytes_ -= each.body.capacity();
       out.push_back(std::move(each.body));
       return true;
     });
-    return fresh;
   }
   std::uint64_t bytes() {
     const MutexLock lock(mutex_);
@@ -172,7 +166,7 @@ void give_body(ByteVector&& body) noexcept {
   pool->bodies.push_back(std::move(body));
 }
 
-bool take_unused_bodies(std::vector<ByteVector>& out) { return large_bodies().take_unused(out); }
+void take_unused_bodies(std::vector<ByteVector>& out) { large_bodies().take_unused(out); }
 
 void free_pages(ByteVector&& body) noexcept {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));

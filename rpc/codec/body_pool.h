@@ -19,9 +19,9 @@ ByteVector take_body();
 ByteVector take_body(std::size_t bytes);
 // Gives the memory of `body` to the pool, which frees it if the pool keeps enough already.
 void give_body(ByteVector&& body) noexcept;
-// Moves the large bodies that were given to the pool before the last call into `out`. Returns
-// whether a large body was given since. For IdleMemory alone.
-bool take_unused_bodies(std::vector<ByteVector>& out);
+// Moves the large bodies that were given to the pool before the last call into `out`. For
+// IdleMemory alone.
+void take_unused_bodies(std::vector<ByteVector>& out);
 // Frees `body`, and gives its pages back to the kernel: malloc may keep the pages of freed memory.
 void free_pages(ByteVector&& body) noexcept;
 // Returns the bytes of large bodies that the process keeps.

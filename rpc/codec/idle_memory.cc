@@ -36,17 +36,18 @@ class IdleMemory {
     const MutexLock lock(mutex_);
     // The loop of a connection that does not sweep in time has no thread that drives it.
     const bool stuck = now - swept_ > 2 * limits::kBlocksIdle || now < swept_;
-    if (sweeper_ != nullptr && sweeper_ != connection && !stuck) return false;
+    if (sweeper_ != nullptr && sweeper_ != connection && !stuck) return true;
     swept_ = now;
     Unused unused;
-    const bool bodies = take_unused_bodies(unused.bodies);
-    const bool received = take_unused_received(unused.received);
+    take_unused_bodies(unused.bodies);
+    take_unused_received(unused.received);
     if (!unused.empty()) {
       Task task = [gone = std::move(unused)] {};
       // Frees the memory here if no thread can be started.
       static_cast<void>(try_reap(task));
     }
-    sweeper_ = bodies || received ? connection : nullptr;
+    const bool any = kept_body_bytes() + kept_received_bytes() + used_received_bytes() > 0;
+    sweeper_ = any ? connection : nullptr;
     return sweeper_ != nullptr;
   }
   void stop(const void* connection) {

@@ -12,7 +12,8 @@ namespace slime::rpc {
 // Thread: any.
 
 // Sweeps, unless another connection does. `connection` is compared alone. Returns whether the
-// connection has to call sweep_idle_memory() again, kBlocksIdle later.
+// connection has to call sweep_idle_memory() again, kBlocksIdle later: while memory is kept or in
+// use, or while another connection sweeps, which may end.
 bool sweep_idle_memory(const void* connection, TimePoint now);
 // Ends the sweeping of a connection that ends. The next connection with a large body goes on.
 void stop_sweeping(const void* connection) noexcept;

@@ -68,6 +68,7 @@ class BlockPool {
       const auto in_use = in_use_.extract(data);
       if (in_use.empty()) return;  // a block that the parent process allocated before fork()
       const Block block{data, in_use.mapped()};
+      used_bytes_ -= block.size;
       // A block that is larger than the bound is unmapped, without dropping blocks that are kept.
       const bool fits = block.size <= limits::kReceivedKeptBytes;
       (fits ? kept_ : gone).push_back(block);
@@ -82,6 +83,7 @@ class BlockPool {
   void note_in_use(Block block) {
     const MutexLock lock(mutex_);
     in_use_.emplace(block.data, block.size);
+    used_bytes_ += block.size;
   }
   // Gives the block's pages back to the kernel. The caller owns the block, so it cannot be given
   // back meanwhile.
@@ -94,25 +96,23 @@ class BlockPool {
     }
     if (size != 0) ::madvise(const_cast<std::byte*>(data), size, MADV_DONTNEED);
   }
-  // Moves the blocks that were given back before the last call into `out`. Returns whether any
-  // block was given back since.
-  bool take_unused(std::list<Block>& out) {
+  // Moves the blocks that were given back before the last call into `out`.
+  void take_unused(std::list<Block>& out) {
     const MutexLock lock(mutex_);
-    bool fresh = false;
     for (auto next = kept_.begin(); next != kept_.end();) {
       const auto here = next++;
-      if (std::exchange(here->fresh, false)) {
-        fresh = true;
-        continue;
-      }
+      if (std::exchange(here->fresh, false)) continue;
       bytes_ -= here->size;
       out.splice(out.end(), kept_, here);
     }
-    return fresh;
   }
   std::uint64_t bytes() {
     const MutexLock lock(mutex_);
     return bytes_;
+  }
+  std::uint64_t used_bytes() {
+    const MutexLock lock(mutex_);
+    return used_bytes_;
   }
 
  private:
@@ -120,6 +120,7 @@ class BlockPool {
   std::list<Block> kept_ SLIME_GUARDED_BY(mutex_);
   std::uint64_t bytes_ SLIME_GUARDED_BY(mutex_) = 0;
   std::map<const std::byte*, std::size_t> in_use_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t used_bytes_ SLIME_GUARDED_BY(mutex_) = 0;
 };
 
 // Returns the pool of this process. It is never destroyed: received memory may be freed at the very
@@ -148,15 +149,15 @@ Received make_received(std::size_t length_bytes) {
 
 void discard_received(Bytes bytes) { block_pool().discard(bytes.data()); }
 
-bool take_unused_received(std::vector<MutableBytes>& out) {
+void take_unused_received(std::vector<MutableBytes>& out) {
   std::list<Block> unused;
-  const bool fresh = block_pool().take_unused(unused);
+  block_pool().take_unused(unused);
   for (const Block& each : unused) out.emplace_back(each.data, each.size);
-  return fresh;
 }
 
 void unmap_received(MutableBytes block) noexcept { ::munmap(block.data(), block.size()); }
 
 std::uint64_t kept_received_bytes() { return block_pool().bytes(); }
+std::uint64_t used_received_bytes() { return block_pool().used_bytes(); }
 
 }  // namespace slime::rpc

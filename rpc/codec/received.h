@@ -26,11 +26,13 @@ Received make_received(std::size_t length_bytes);
 void discard_received(Bytes bytes);
 
 // Moves the kept memory that was given back before the last call into `out`; the caller passes each
-// part to unmap_received(). Returns whether memory was given back since. For IdleMemory alone.
-bool take_unused_received(std::vector<MutableBytes>& out);
+// part to unmap_received(). For IdleMemory alone.
+void take_unused_received(std::vector<MutableBytes>& out);
 void unmap_received(MutableBytes block) noexcept;
 
 // Returns the number of bytes that the process keeps for reuse.
 std::uint64_t kept_received_bytes();
+// Returns the bytes of large memory that is in use, and may be kept later.
+std::uint64_t used_received_bytes();
 
 }  // namespace slime::rpc

@@ -150,6 +150,22 @@ TEST_CASE("a callback within a burst may wait for a thread that an earlier futur
   }
 }
 
+TEST_CASE("a future that a callback completes within a burst wakes its thread at once") {
+  for (int round = 0; round < 100; ++round) {
+    Promise<int> first;
+    Promise<int> inner;
+    std::thread waiter([future = inner.future()]() mutable { CHECK(future.wait()); });
+    first.future().on_done([&] {
+      inner.complete(2);
+      waiter.join();
+    });
+    slime::detail::FutureCore::begin_burst();
+    first.complete(1);
+    slime::detail::FutureCore::end_burst();
+    CHECK_FALSE(waiter.joinable());
+  }
+}
+
 TEST_CASE("a thread that sleeps within a burst wakes the threads of its burst first") {
   for (int round = 0; round < 100; ++round) {
     Promise<int> first;

@@ -134,6 +134,20 @@ TEST_CASE("memory that is kept for large bodies stays while calls use it, and go
   call();
 }
 
+TEST_CASE("memory that a user keeps for longer than calls pause goes once it is dropped") {
+  SimFixture sim(kSeed);
+  Link link(sim);
+  const ByteVector bytes = pattern(300'000);
+  REQUIRE(value_of<ByteVector>(link.call("echo", bytes)) == bytes);
+  Received held = make_received(4 << 20);
+  sim.pass(5 * rpc::limits::kBlocksIdle);
+  CHECK(kept_received_bytes() == 0);
+  held = {};
+  CHECK(kept_received_bytes() >= 4 << 20);
+  sim.pass(3 * rpc::limits::kBlocksIdle + 1s);
+  CHECK(kept_received_bytes() == 0);
+}
+
 TEST_CASE("kept memory goes also when the connection ends that used it first") {
   const ByteVector bytes = pattern(300'000);
   {
@@ -158,11 +172,12 @@ TEST_CASE("free_pages() gives pages back that malloc would keep") {
   for (int i = 0; i < 2; ++i) static_cast<void>(std::make_unique<ByteVector>(30 << 20));
   ByteVector first(kSize, std::byte{1});
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto address = (reinterpret_cast<std::uintptr_t>(first.data()) + page - 1) / page * page;
+  std::byte* const begin = first.data();
+  std::byte* const inside = begin + (page - reinterpret_cast<std::uintptr_t>(begin) % page) % page;
   free_pages(std::move(first));
   std::vector<unsigned char> pages((kSize - page) / page);
   // An error means that the memory is not even mapped.
-  if (::mincore(reinterpret_cast<void*>(address), pages.size() * page, pages.data()) != 0) return;
+  if (::mincore(inside, pages.size() * page, pages.data()) != 0) return;
   const auto resident =
       std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return (each & 1) != 0; });
   CHECK(resident <= 2);  // those at the edges

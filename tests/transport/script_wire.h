@@ -50,7 +50,6 @@ class ScriptWire final : public Wire {
   [[nodiscard]] bool takes_long_messages() const override { return long_messages; }
   [[nodiscard]] std::uint64_t backlog_bytes() const override { return backlog; }
   void set_waiting(bool now) override { waiting = now; }
-  void hold_little(bool now) override { holds_little = now; }
   [[nodiscard]] std::string describe() const override { return "script"; }
   void deliver(Bytes bytes) {
     coming.insert(coming.end(), bytes.begin(), bytes.end());
@@ -62,7 +61,6 @@ class ScriptWire final : public Wire {
   }
   void tell_peer_memory() { handler_->on_peer_memory(); }
   bool waiting = false;
-  bool holds_little = false;
   std::size_t room = SIZE_MAX;  // what it takes until it is full
   std::uint64_t backlog = 0;    // what the peer has not acknowledged
   PeerMemory* memory = nullptr;

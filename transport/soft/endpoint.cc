@@ -217,7 +217,6 @@ void SoftEndpoint::on_peer_memory() noexcept {
 void SoftEndpoint::flush() {
   link_.in_burst = true;
   std::size_t moved = 0;
-  if (link_.port->pace.shares() != holds_little_) link_.wire->hold_little(holds_little_ = !holds_little_);
   while (link_.working()) {
     copies_.run();  // copies need no room on the wire
     if (!link_.working()) break;

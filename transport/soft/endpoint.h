@@ -118,7 +118,6 @@ class SoftEndpoint final : public Endpoint, public CreditOwner, private WireHand
   FrameReceiver incoming_;
 
   bool waiting_ = false;
-  bool holds_little_ = false;  // told to the wire
   bool awaiting_ = false;
   bool answers_turn_ = false;
   std::uint64_t credits_to_return_ = 0;
