@@ -43,6 +43,7 @@ PYTHON, NUMPY = "python", "numpy"  # kinds of the sides that need the package sl
 GRPC_PYTHON = "grpc-python"  # kind of the sides that need the environment with grpc.aio
 KIB, MIB = 1 << 10, 1 << 20
 LARGE_SECONDS = 5  # several times what 64 calls of 16 MiB take
+IDLE_SECONDS = 5  # unused memory is freed after 2 to 4 s
 SHARING_SECONDS = 4  # the scheduler shares two processors evenly among nine processes after seconds only
 CHANNEL, SPINNING, DEFAULT = "--mode caller --face channel", "--mode caller --face peer", "--mode thread"
 PREPARED = "--mode caller --face prepared"
@@ -131,7 +132,7 @@ def peers_of_an_agent() -> list:
     return [Row("connect-shm", "from no connection to the first reply, default mode: p50 in us", "p50_us", Side(value=1),
                 Side(f"connect --provider shm {DEFAULT}"), 250),
             Row("idle-peer", "an idle peer after calls of all sizes up to 16 MiB: KiB of memory", "pss_kib_per_peer",
-                Side(value=1), Side("idle --provider shm --up-to 16M"), 64)]
+                Side(value=1), Side("idle --provider shm --up-to 16M"), 64, IDLE_SECONDS)]
 
 
 def blocks() -> list:
