@@ -19,8 +19,8 @@ void FutureCore::wake(CondVar& sleepers) {
 void FutureCore::wake_all() {
   const std::size_t count = std::exchange(late_.count, 0);
   if (late_.process != fork_generation()) return;  // their threads are in the parent process
-  const std::array<FutureCore*, kLateWakes> futures =
-      late_.futures;  // destroying an outcome may complete other futures
+  // A copy: destroying an outcome may complete other futures.
+  const std::array<FutureCore*, kLateWakes> futures = late_.futures;
   for (std::size_t i = 0; i < count; ++i) {
     futures[i]->changed_->notify_all();
     futures[i]->drop_holder();
