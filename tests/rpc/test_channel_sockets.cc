@@ -156,10 +156,11 @@ TEST_CASE(
 
 TEST_CASE("sockets: the channel goes while handlers run on the pool") {
   for (int round = 0; round < 10; ++round) {
+    // Outlives the pool, whose threads may run the handler after the replies have arrived.
+    std::atomic<int> inside{0};
     SocketFixture sockets = make_sockets();
     Link link(sockets);
     Service service("pool");
-    std::atomic<int> inside{0};
     REQUIRE(service
                 .add("work",
                      [&](const ByteVector& bytes) {

@@ -127,19 +127,25 @@ TEST_CASE("while messages come and go beside a long copy, little of it is copied
   constexpr std::size_t kBytes = 128 << 20;
   const auto fixture = SocketFixture::of_allocated("shm");
   fixture->open({});
-  Connection c(*fixture);
+  // Fills them before it connects: a sanitizer takes so long for it that the peer would attach too
+  // late.
   GuardedRegion local(fixture->device(0), kBytes, Rights::kLocal, 1);
   GuardedRegion target(fixture->device(1), kBytes, Rights::kReadWrite, 2);
+  Connection c(*fixture);
   const RemoteRegion remote = share(c.a(), target.region);
   const CopyBlock copy{&local.region, 0, &remote, 0, kBytes};
   TestOperation writing;
   REQUIRE(c.a().write({&copy, 1}, writing).ok());
+  // Before that, it waits until the peer has shown its memory.
+  REQUIRE(fixture->until([&] { return c.a().counters().direct_bytes > 0; }));
   std::uint64_t most = 0;
   for (int i = 0; i < 40; ++i) {
     TestOperation sending;
     const std::uint64_t before = c.a().counters().direct_bytes;
     REQUIRE(send(c.a(), random_data(64, 3), sending, {}).ok());
     const std::size_t arrived = c.receiver_b.messages.size();
+    INFO("message ", i, ", ", c.a().counters().direct_bytes, " bytes copied, write done: ", writing.done(),
+         ", send: ", sending.done(), " ", sending.last.to_string());
     REQUIRE(fixture->until([&] { return sending.done() && c.receiver_b.messages.size() > arrived; }));
     if (i >= 20) most = std::max(most, c.a().counters().direct_bytes - before);
   }
