@@ -69,7 +69,7 @@ inline constexpr int kLoopLastTurns = 4;
 // loops whose callers poll: such a caller drives again before the pause ends.
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 // Longest pause of a loop's thread that stays aside, since callers drive again and again.
-inline constexpr Nanos kLoopLongestNap = std::chrono::microseconds(200);
+inline constexpr Nanos kLoopLongestNap = std::chrono::microseconds(500);
 // After so many looks such a thread sleeps until an event again.
 inline constexpr int kLoopAsideLooks = 64;
 // How many times a caller tries to drive while such a thread looks, which takes less than 1 us.

@@ -153,6 +153,7 @@ void Loop::sleep_lent(bool at_once) {
     Nanos pause = options_.nap;
     int looks = 0;
     bool woken = true;
+    bool worked = false;
     do {
       if (try_drive()) {
         if (woken) wake_.drain();  // before the look at posted tasks, which are posted before a signal
@@ -165,17 +166,17 @@ void Loop::sleep_lent(bool at_once) {
         if (waiting_.load(std::memory_order_relaxed) > 0) {
           turn(TimePoint{});  // looks at the descriptors, too
         } else {
-          if (deferrals_.urgent()) deferrals_.run();
-          pollers_.poll();
+          worked = deferrals_.urgent() && deferrals_.run();
+          worked = pollers_.poll() || worked;
         }
         if (++looks > limits::kLoopAsideLooks) return_to_bed();
         release_drive();
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
       woken = nap(pause);
-      const bool sleepers = waiting_.load(std::memory_order_relaxed) > 0;
-      pause = aside() && !sleepers ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
-                                   : options_.nap;
+      const bool needed = std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > 0;
+      pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
+                                 : options_.nap;
     } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
 }
