@@ -151,9 +151,10 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
     started = std::move(operation);
   }
   if (progress_ == Progress::kCaller) kept = parts_.owner.lock();
-  loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
+  // `named`, not `peer`: a copy of a const reference would be const, and copied by each move.
+  loop.dispatch([this, owner = parts_.owner.lock(), named = peer, started = std::move(started)]() mutable {
     if (started->counts()) started->count_in(parts_.driver->under_way);
-    parts_.switchboard.submit(*peer, std::move(started));
+    parts_.switchboard.submit(*named, std::move(started));
   });
   return future;
 }
