@@ -13,7 +13,9 @@
 namespace slime::agent {
 
 // Admits calls to an agent until the agent is closed. Admits none in a child of fork(), where the
-// agent's threads do not exist. Thread: any.
+// agent's threads do not exist. A call that drives the agent's loop needs no Pass, but must check
+// open() while it drives: close() is followed by a task on the loop, which ends what the loop has.
+// Thread: any.
 class Admission {
  public:
   // Admits one call for the lifetime of the Pass, or refuses it. close() waits for admitted calls,
@@ -41,6 +43,7 @@ class Admission {
     closed_.store(true);
     while (inside_.load() != 0) std::this_thread::yield();
   }
+  [[nodiscard]] bool open() const { return !guard_.forked() && !closed_.load(); }
   [[nodiscard]] bool forked() const { return guard_.forked(); }
   [[nodiscard]] const ForkGuard& guard() const { return guard_; }
   // Returns kUnavailable once the agent is closed, and in a child of fork(); else OK.

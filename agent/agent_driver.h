@@ -27,7 +27,8 @@ class AgentDriver final : public Driver {
   [[nodiscard]] Admission& admission() const { return *admission_; }
   [[nodiscard]] transport::Loop& loop() const { return *loop_; }
 
-  // operations in flight, without those that may wait without end
+  // Operations that the loop has taken and that have not ended, without those that may wait without
+  // end. The loop changes the number; any thread may read it.
   std::atomic<std::size_t> under_way{0};
 
  private:

@@ -439,8 +439,13 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
   // operations.
   memory_->close_regions(transport::limits::kCloseBound);
   loop_->stop();
-  while (loop_->poll(Nanos::zero())) {
-  }
+  // poll() runs nothing while another thread drives: one that waits for a future, or begins an
+  // operation as the agent closes, may do so for a moment. run() waits for it.
+  do {
+    while (loop_->poll(Nanos::zero())) {
+    }
+    loop_->run([] {});
+  } while (loop_->poll(Nanos::zero()));
   const Status drained = server_->drain(std::max(deadline - loop_->now(), Nanos::zero()));
   if (drained.ok()) {
     // Drops the handlers: a handler may own a Peer, which would keep this agent alive.

@@ -53,8 +53,10 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   void submit(OperationPtr<PeerOperation> operation);
-  // Returns whether submit() would start an operation now, without queueing it.
+  // Returns whether submit() would start an operation now, without queueing it: start() does so.
   [[nodiscard]] bool takes_at_once() const { return usable() && waiting_.empty() && !flushing_; }
+  // Starts an operation. Call only if takes_at_once(), or for an operation that was waiting.
+  void start(OperationPtr<PeerOperation> operation);
   // Ends the attempt to connect, and fails all waiting operations.
   void fail_all(const Status& reason);
   // Closes the connection in good order. If there is only an attempt to connect, ends the attempt
@@ -108,7 +110,6 @@ class Link {
   void resolve(bool fresh);
   void connect();
   [[nodiscard]] bool usable() const;
-  void start(OperationPtr<PeerOperation> operation);
   void wait(OperationPtr<PeerOperation> operation);
   void flush();
   void fail_waiting();

@@ -26,7 +26,8 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       device_(*context.devices.find(provider_)),  // the handshake chose a device of ours
       last_use_(++context.uses),
       endpoint_(std::move(connected.endpoint)),
-      carrier_(*endpoint_) {
+      carrier_(*endpoint_),
+      carrier_id_(carrier_.id()) {
   if (context_.keyring != nullptr && connected.key_set)
     keys_.emplace(std::move(connected.proofs), *connected.key_set);
 }
@@ -162,7 +163,7 @@ void Session::abandon(const Status& refused) {
 // ---------------------------------------------------------------------------- one-sided operations
 
 Status Session::check_remote(const RemoteRegion& remote) const {
-  if (remote.endpoint_id() == carrier_.id()) return {};
+  if (knows(remote)) return {};
   if (remote.endpoint_id() == 0) return Status(Code::kInvalidArgument, "an empty remote region");
   return Status(Code::kAborted, str("a region of another connection, or of an earlier one to ", peer_.name,
                                     ": ask for it again with region()"));

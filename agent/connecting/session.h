@@ -131,7 +131,11 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // Copies a batch within this call if possible, and returns whether it did; see
   // transport::Endpoint::read_now(). `kind` is kRead or kWrite.
   bool done_now(OneSided kind, std::span<const transport::CopyBlock> copies);
-  // Returns kAborted if the region was looked up over another connection.
+  // Returns whether the region was looked up over this connection.
+  [[nodiscard]] bool knows(const transport::RemoteRegion& remote) const {
+    return remote.endpoint_id() == carrier_id_;
+  }
+  // Returns kAborted if not knows().
   [[nodiscard]] Status check_remote(const transport::RemoteRegion& remote) const;
   [[nodiscard]] const std::string& provider() const { return provider_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
@@ -197,6 +201,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
   // The endpoint of endpoint_ or channel_. Spares each post the way through the channel.
   const transport::Endpoint& carrier_;
+  const std::uint64_t carrier_id_;
   std::unique_ptr<rpc::Channel> channel_;
   std::optional<PostQueue> posts_;  // over the channel's endpoint
 };

@@ -86,7 +86,7 @@ bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& o
   Link* const link = links_.find(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return false;
   operations_.add(*operation);
-  link->submit(std::move(operation));
+  link->start(std::move(operation));
   return true;
 }
 

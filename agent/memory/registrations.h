@@ -44,6 +44,10 @@ class Registrations {
   [[nodiscard]] std::uint64_t length_bytes() const { return regions_[any_].length_bytes(); }
   [[nodiscard]] transport::Rights rights() const { return regions_[any_].rights(); }
   [[nodiscard]] transport::MemoryKind kind() const { return regions_[any_].kind(); }
+  // Returns whether on() can be used with this device: missing() says why not.
+  [[nodiscard]] bool usable(std::size_t device) const {
+    return !deferred(device) && regions_[device].valid() && regions_[device].registered().ok();
+  }
   // Returns OK if on() can be used with this device, else the reason why not.
   [[nodiscard]] Status missing(std::size_t device) const;
   // Returns the registration with this device. All registrations lie in one array, in the order of

@@ -65,10 +65,23 @@ class Distinct {
 }  // namespace
 
 BoundCopies::BoundCopies(std::span<const slime::Copy> copies, bool distinct) {
-  if (distinct)
+  if (copies.size() == 1)
+    bind_one(copies.front());
+  else if (distinct)
     bind<Distinct>(copies);
   else
     bind<Runs>(copies);
+}
+
+// Like bind(), for a list of one block.
+void BoundCopies::bind_one(const slime::Copy& copy) {
+  const HeldRegion& local = locals_.emplace_back(*copy.local.state());
+  copies_.emplace_back(transport::CopyBlock{.local = &local->registrations.on(0),
+                                            .local_offset = copy.local_offset,
+                                            .remote = &remotes_.emplace_back(copy.remote),
+                                            .remote_offset = copy.remote_offset,
+                                            .length_bytes = copy.length_bytes});
+  bytes_ = copy.length_bytes;
 }
 
 template <template <class> class Numbers>
@@ -88,7 +101,7 @@ void BoundCopies::bind(std::span<const slime::Copy> copies) {
   Numbers<MemoryRegion::State> locals;
   for (const slime::Copy& copy : copies) {
     if (remotes.add(copy.remote)) remotes_.emplace_back(copy.remote);
-    if (locals.add(*copy.local.state())) locals_.emplace_back(copy.local.state());
+    if (locals.add(*copy.local.state())) locals_.emplace_back(*copy.local.state());
     transport::CopyBlock& bound = copies_.emplace_back();
     bound.remote = &remotes_[remotes.now()];
     bound.local = &locals_[locals.now()]->registrations.on(0);
@@ -112,7 +125,7 @@ BoundCopies::BoundCopies(const BlockIds& blocks) {
   for_each_run([&](std::size_t) { ++runs; });
   copies_.reserve(runs);
   remotes_.emplace_back(blocks.remote);
-  locals_.emplace_back(blocks.local.state());
+  locals_.emplace_back(*blocks.local.state());
   std::size_t first = 0;  // of the last run
   const auto end_run = [&](std::size_t end) {
     if (!copies_.empty()) copies_.back().length_bytes = (end - first) * blocks.block_bytes;
@@ -209,11 +222,14 @@ Status BoundCopies::check_remotes(transport::Rights need, std::string_view peer)
 }
 
 Status BoundCopies::check_usable(const Session& session) const {
-  for (const RegionState& local : locals_) {
+  const std::size_t device = session.device();
+  for (const HeldRegion& local : locals_) {
     if (local->closed()) return Status(Code::kInvalidArgument, "a local region of this operation is closed");
-    SLIME_TRY(local->registrations.missing(session.device()));
+    if (!local->registrations.usable(device)) SLIME_TRY(local->registrations.missing(device));
   }
-  for (const RemoteRegion& remote : remotes_) SLIME_TRY(session.check_remote(remote));
+  for (const RemoteRegion& remote : remotes_) {
+    if (!session.knows(remote)) SLIME_TRY(session.check_remote(remote));
+  }
   return {};
 }
 
@@ -238,7 +254,7 @@ std::shared_ptr<BoundCopies> BoundCopies::with(std::span<const RemoteRegion> rem
   out->locals_.reserve(locals_.size());
   out->copies_.reserve(copies_.size());
   for (const RemoteRegion& remote : remotes) out->remotes_.emplace_back(remote);
-  for (const RegionState& local : locals_) out->locals_.emplace_back(local);
+  for (const HeldRegion& local : locals_) out->locals_.emplace_back(*local.operator->()).count();
   for (const transport::CopyBlock& copy : copies_) {
     const std::ptrdiff_t number = copy.remote - remotes_.data();
     out->copies_.emplace_back(copy).remote = out->remotes_.data() + number;

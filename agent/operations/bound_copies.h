@@ -21,7 +21,8 @@ inline transport::Rights rights_for(Transfer transfer) {
 }
 
 // The blocks of a one-sided operation, or of a list that is posted many times, with the regions
-// that they name. Keeps the registrations alive. Thread: the maker's until the operation is
+// that they name. Keeps the registrations alive once pin_regions() or count_regions() was called,
+// until when the user's handles of the regions do so. Thread: the maker's until the operation is
 // submitted, then the loop; const functions: any.
 class BoundCopies {
  public:
@@ -49,8 +50,17 @@ class BoundCopies {
   // valid that earlier calls returned.
   std::span<const transport::CopyBlock> on(std::size_t device, bool shared);
 
+  // Keeps the registrations alive, at no cost where other operations do so already. Thread: the
+  // loop, where the list must then be destroyed.
+  void pin_regions() {
+    for (HeldRegion& local : locals_) local.pin();
+  }
+  // Keeps the registrations alive. Thread: the maker's.
+  void count_regions() {
+    for (HeldRegion& local : locals_) local.count();
+  }
   // Returns a copy of the list in which `remotes` replaces remotes(), in order. Both must have the
-  // same size.
+  // same size. Counts the regions of the copy.
   [[nodiscard]] std::shared_ptr<BoundCopies> with(std::span<const RemoteRegion> remotes) const;
   [[nodiscard]] std::span<const RemoteRegion> remotes() const { return {remotes_.data(), remotes_.size()}; }
   [[nodiscard]] std::size_t size() const { return copies_.size(); }
@@ -59,6 +69,7 @@ class BoundCopies {
 
  private:
   BoundCopies() {}  // NOLINT(modernize-use-equals-default): the default would clear the lists first
+  void bind_one(const slime::Copy& copy);
   template <template <class> class Numbers>
   void bind(std::span<const slime::Copy> copies);
 
@@ -66,7 +77,7 @@ class BoundCopies {
   static constexpr std::size_t kInside = 4;
 
   FixedList<RemoteRegion, kInside> remotes_;  // copies_ points into it
-  FixedList<RegionState, kInside> locals_;
+  FixedList<HeldRegion, kInside> locals_;
   FixedList<transport::CopyBlock, kInside> copies_;
   std::uint64_t bytes_ = 0;
   std::size_t device_ = 0;  // copies_ name the registrations of this device

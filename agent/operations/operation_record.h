@@ -63,11 +63,12 @@ class OperationRecord {
   OperationRecord& operator=(const OperationRecord&) = delete;
 
   [[nodiscard]] State state() const { return state_; }
-  // Counts the operation in `count` until leave(), even if the operation is never in a table.
-  // Thread: the maker's, before the operation is shared.
+  // Counts the operation in `count` until leave(), once, even if the operation is never in a table.
+  // Other threads may read `count`, but only the loop's changes it.
   void count_in(std::atomic<std::size_t>& count) {
+    if (count_ != nullptr) return;
     count_ = &count;
-    count.fetch_add(1, std::memory_order_relaxed);
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
  protected:
@@ -85,7 +86,8 @@ class OperationRecord {
   }
   // Removes the operation from the table, if it is in one, and undoes count_in().
   void leave() {
-    if (auto* const count = std::exchange(count_, nullptr)) count->fetch_sub(1, std::memory_order_relaxed);
+    if (auto* const count = std::exchange(count_, nullptr))
+      count->store(count->load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     part(&OperationRecord::in_table_);
   }
   // The session on which the operation runs; null if it does not run.

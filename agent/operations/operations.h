@@ -125,6 +125,13 @@ class OneSidedOperation final : public PostedOperation<None> {
         shared_(std::move(copies)),
         blocks_(std::move(blocks)) {}
   [[nodiscard]] std::string describe() const override;
+  // See BoundCopies. A shared list keeps its registrations alive by itself.
+  void pin_regions() {
+    if (own_) own_->pin_regions();
+  }
+  void count_regions() {
+    if (own_) own_->count_regions();
+  }
 
  private:
   [[nodiscard]] Result<Post> bind(Session& session) override;

@@ -35,6 +35,7 @@ Result<std::shared_ptr<BoundCopies>> OperationStarter::bind(const std::string& p
   SLIME_TRY(parts_.memory.check_blocks(copies));
   SLIME_TRY(BoundCopies::check_locals(copies));
   auto bound = std::make_shared<BoundCopies>(copies, true);
+  bound->count_regions();
   SLIME_TRY(bound->check_remotes(rights_for(transfer), peer));
   return bound;
 }
@@ -51,10 +52,9 @@ Future<None> OperationStarter::post(const std::shared_ptr<NamedPeer>& peer, OneS
 
 bool OperationStarter::done_now(NamedPeer& peer, Transfer transfer, BoundCopies& copies) {
   if (copies.size() > transport::limits::kPromptCopyBlocks) return false;
-  const Admission::Pass pass(parts_.admission);
-  if (!pass) return false;
+  if (!parts_.admission.open()) return false;
   const transport::Loop::Borrowed drive(*parts_.loop);
-  if (!drive) return false;
+  if (!drive || !parts_.admission.open()) return false;
   Session* const session = parts_.switchboard.session_now(peer);
   if (session == nullptr || !copies.check_usable(*session).ok()) return false;
   return session->done_now(transfer == Transfer::kRead ? OneSided::kRead : OneSided::kWrite,

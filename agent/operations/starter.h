@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "agent/connecting/switchboard.h"
 #include "agent/limits.h"
 #include "agent/memory/agent_memory.h"
+#include "agent/operations/begin_clock.h"
 #include "agent/operations/operations.h"
 #include "agent/peer_agent.h"
 #include "rpc/interceptor.h"
@@ -100,6 +102,7 @@ class OperationStarter {
   const Progress progress_;
   const Nanos timeout_;
   rpc::ClientInterceptors interceptors_;
+  BeginClock clock_;  // thread: the loop
 };
 
 template <class Operation>
@@ -107,34 +110,51 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
                               Nanos timeout, bool wait_for_ready) {
   auto future = operation->future();
   // Keeps the agent alive where callbacks of other operations run within this call: a callback may
-  // drop the last reference to the agent, whose destructor waits for `pass`.
+  // drop the last reference to the agent.
   std::shared_ptr<void> kept = progress_ == Progress::kPolled ? parts_.owner.lock() : nullptr;
-  const Admission::Pass pass(parts_.admission);
-  if (!pass) {
-    operation->fail(refusal());
-    return future;
-  }
   AgentDriver& driver = *parts_.driver;
   transport::Loop& loop = *parts_.loop;
-  if (operation->counts()) operation->count_in(driver.under_way);
+  if (timeout == Nanos::zero()) timeout = timeout_;
   operation->wait_for_ready = wait_for_ready;
-  OperationPtr<PeerOperation> started(std::move(operation));
-  const auto set_deadline = [&] {
-    started->began = loop.now();
-    started->deadline = deadline_after(started->began, timeout == Nanos::zero() ? timeout_ : timeout);
-  };
+  constexpr bool kNamesRegions = requires(Operation & each) { each.pin_regions(); };
+  std::optional<Admission::Pass> pass;
   // Starts the operation in this thread if it has nothing to wait for, which saves waking the
   // loop's thread. With other operations in flight, deferred work is left to the next thread that
   // drives: it may complete those, whose callbacks must not run in this thread.
-  const bool alone = progress_ != Progress::kThread || driver.under_way.load(std::memory_order_relaxed) <= 1;
-  if (const transport::Loop::Borrowed drive(loop, alone); drive) {
-    set_deadline();
-    if (parts_.switchboard.submit_at_once(*peer, started)) return future;
+  const bool alone = progress_ != Progress::kThread || driver.under_way.load(std::memory_order_relaxed) == 0;
+  OperationPtr<PeerOperation> started;
+  if (parts_.admission.open()) {
+    const transport::Loop::Borrowed drive(loop, alone);
+    if (drive && parts_.admission.open()) {
+      operation->began = clock_.now(loop, timeout);
+      operation->deadline = deadline_after(operation->began, timeout);
+      if (operation->counts()) operation->count_in(driver.under_way);
+      if constexpr (kNamesRegions) operation->pin_regions();
+      started = std::move(operation);
+      if (parts_.switchboard.submit_at_once(*peer, started)) return future;
+      pass.emplace(parts_.admission);
+      if (!*pass) {
+        started->fail(refusal());
+        return future;
+      }
+    }
   }
-  if (started->deadline == kNever) set_deadline();
+  if (!started) {
+    pass.emplace(parts_.admission);
+    if (!*pass) {
+      operation->fail(refusal());
+      return future;
+    }
+    operation->began = loop.now();
+    operation->deadline = deadline_after(operation->began, timeout);
+    if constexpr (kNamesRegions) operation->count_regions();
+    started = std::move(operation);
+  }
   if (progress_ == Progress::kCaller) kept = parts_.owner.lock();
-  loop.dispatch([this, owner = parts_.owner.lock(), peer, started = std::move(started)]() mutable {
-    parts_.switchboard.submit(*peer, std::move(started));
+  // `named`, not `peer`: a copy of a const reference would be const, and copied by each move.
+  loop.dispatch([this, owner = parts_.owner.lock(), named = peer, started = std::move(started)]() mutable {
+    if (started->counts()) started->count_in(parts_.driver->under_way);
+    parts_.switchboard.submit(*named, std::move(started));
   });
   return future;
 }

@@ -17,6 +17,7 @@ TEST_CASE("an open agent admits several calls at once and has no refusal") {
   CHECK(static_cast<bool>(first));
   CHECK(static_cast<bool>(second));
   CHECK(admission.refusal().ok());
+  CHECK(admission.open());
 }
 
 TEST_CASE("a closed agent admits no call, and its refusal names it") {
@@ -24,6 +25,7 @@ TEST_CASE("a closed agent admits no call, and its refusal names it") {
   admission.close();
   const Admission::Pass pass(admission);
   CHECK_FALSE(static_cast<bool>(pass));
+  CHECK_FALSE(admission.open());
   CHECK(admission.refusal().to_string() == "unavailable: agent worker:0 is closed");
 }
 

@@ -147,6 +147,46 @@ TEST_CASE("a handler may close its own agent: it takes the bound, not for ever")
   CHECK(code.load() == static_cast<int>(Code::kDeadlineExceeded));
 }
 
+// Threads write until their agent, which another thread closes, refuses them.
+void close_under_writes(Progress progress) {
+  Server server;
+  for (int round = 0; round < scaled(20); ++round) {
+    auto agent = start("client", progress);
+    Peer peer = agent->peer(server.agent->address());
+    const auto remote = take(peer.region("big"));
+    std::atomic<int> begun{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        std::vector<Future<None>> writes;
+        bool open = true;
+        while (open) {
+          auto local = agent->allocate(64, Rights::kLocal);
+          if (!local) break;
+          const Copy copy{*local, 0, remote, 0, 64};
+          for (int each = 0; each < 8; ++each) writes.push_back(peer.write({&copy, 1}, kSoon));
+          ++begun;
+          const auto last = writes.back().wait(kSoon);
+          open = last || code_of(last) == Code::kInvalidArgument;  // the region may close first
+          writes.pop_back();
+        }
+        ++begun;
+        for (auto& write : writes) CHECK(write.wait_done(kSoon));
+      });
+    }
+    while (begun < 2) std::this_thread::yield();
+    agent->close().ignore();
+    for (auto& thread : threads) thread.join();
+    CHECK(code_of(peer.connect().wait(kSoon)) == Code::kUnavailable);
+  }
+}
+
+TEST_CASE("writes that begin while their agent closes all end") {
+  close_under_writes(Progress::kThread);
+  close_under_writes(Progress::kPolled);
+  close_under_writes(Progress::kCaller);
+}
+
 TEST_CASE("regions are closed with their agent, and outlive it as handles") {
   Server server;
   MemoryRegion kept;

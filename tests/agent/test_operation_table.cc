@@ -96,6 +96,7 @@ TEST_CASE("an operation counts from count_in() until it ends, in the table or no
   const Tabled alone = make("b");
   added->count_in(count);
   alone->count_in(count);
+  alone->count_in(count);  // once
   CHECK(count == 2);
   added->finish();
   CHECK(count == 1);

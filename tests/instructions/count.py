@@ -18,7 +18,7 @@ import tempfile
 FEW, MANY = 1000, 3000
 # Instructions of each operation with GCC 12. Lower the number when you shorten a path.
 REFERENCE = {"echo": 7250, "echo_shm": 7500, "echoes_shm": 5900, "read": 2200, "notify": 4050,
-             "agent_echo_shm": 11400, "agent_echoes_shm": 8200, "agent_writes_shm": 2550}
+             "agent_echo_shm": 11400, "agent_echoes_shm": 8200, "agent_writes_shm": 2500}
 # The calls of libibverbs' table, behind which everything is the fake's.
 FABRIC = ("post_send", "post_srq_recv", "poll_cq")
 
