@@ -113,6 +113,7 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     socket_ = std::move(*socket);
     SLIME_TRY(loop_.watch(socket_.get(), EPOLLOUT, *this));
     watched_ = true;
+    loop_.expect_soon();
     // Divides the time left among the addresses left, so that an address that never answers does
     // not use up all of it.
     const Nanos left = deadline_ - loop_.now();

@@ -49,6 +49,7 @@ Status HandshakeIo::start(TimePoint deadline, TimePoint first_proof) {
   watched_ = true;
   deadline_ = deadline;
   end_at(std::min(deadline, first_proof));
+  loop_.expect_soon();
   return {};
 }
 
@@ -151,6 +152,7 @@ bool HandshakeIo::read_some() {
     }
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      loop_.expect_soon();
       await(EPOLLIN);
     } else if (n == 0) {
       hung_up_ = true;

@@ -131,6 +131,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void defer(Deferred& deferred);
   // Like defer(), but `deferred` may wait until the loop runs for other work, for a second at most.
   void defer_lazily(Deferred& deferred);
+  // Call inside a callback if more work is expected soon, such as a peer's next message of a
+  // handshake. Until that work, the loop spins for `max_spin`, at most kLoopHelpSpin, and a waiting
+  // caller that drives spins for kLoopHelpSpin.
+  void expect_soon() { spin_.expect(); }
   // Runs the lazily deferred work in the next turn.
   void hurry() { deferrals_.hurry(); }
   // Inside a Borrowed: leaves the deferred work to the loop's thread, because the work calls user

@@ -48,8 +48,10 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   // thread, which could not drive, so events do not wake the thread while this caller drives.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   spin_.restart(steady_now());
-  const Nanos spin = help_spin_.load(std::memory_order_relaxed);
-  while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin) {
+  const Nanos usual = help_spin_.load(std::memory_order_relaxed);
+  while (!done() && steady_now() < deadline) {
+    const Nanos spin = spin_.expects() ? std::max(usual, limits::kLoopHelpSpin) : usual;
+    if (spin_.idle(steady_now()) >= spin) break;
     if (stopping_.load(std::memory_order_acquire)) break;
     if (!look()) turn(kNever);
     helped_ = true;

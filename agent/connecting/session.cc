@@ -67,6 +67,7 @@ void Session::on_registered() {
 void Session::become_ready() {
   if (state_ != State::kOpening || !greeted_ || !registered_) return;
   state_ = State::kReady;
+  context_.loop.expect_soon();  // the first operation, which waits for the connection
   context_.owner.on_session_ready(*this);
 }
 

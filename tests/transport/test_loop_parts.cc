@@ -365,6 +365,29 @@ TEST_CASE("spin policy: spins for the shortest time, and longer while work comes
   CHECK(spin.idle(at(3s + 10us)) == 10us);
 }
 
+TEST_CASE("spin policy: spins for longer before work that is expected, and as usual after it") {
+  SpinPolicy spin(20us, 1ms);
+  CHECK_FALSE(spin.expects());
+  spin.note_work();
+  spin.expect();
+  CHECK(spin.expects());
+  spin.update(at(1s));
+  CHECK(spin.expects());
+  CHECK(spin.spins(at(1s + limits::kLoopHelpSpin - 1ns)));
+  CHECK_FALSE(spin.spins(at(1s + limits::kLoopHelpSpin)));
+  spin.note_work();
+  spin.update(at(2s));  // it has come
+  CHECK_FALSE(spin.expects());
+  CHECK_FALSE(spin.spins(at(2s + 20us)));
+
+  SpinPolicy brief(20us, 100us);
+  brief.note_work();
+  brief.expect();
+  brief.update(at(1s));
+  CHECK(brief.spins(at(1s + 99us)));
+  CHECK_FALSE(brief.spins(at(1s + 100us)));
+}
+
 TEST_CASE("descriptor pace: a busy loop looks after enough turns, or enough time") {
   FdPace pace;
   pace.note_look(at(1s));

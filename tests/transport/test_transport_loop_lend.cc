@@ -133,6 +133,58 @@ TEST_CASE("a caller that waits drives a loop whose thread sleeps") {
   MESSAGE("by the caller: " << by_caller << " of 100");
 }
 
+// Work that expects more, which never comes.
+class Expecting final : public Poller {
+ public:
+  explicit Expecting(Loop& loop) : loop_(loop) {
+    loop_.run([this] { loop_.add_poller(*this); });
+  }
+  ~Expecting() {
+    loop_.run([this] { loop_.remove_poller(*this); });
+  }
+  bool poll_once() noexcept override {
+    if (!full.exchange(false)) return false;
+    loop_.expect_soon();
+    done_by = std::this_thread::get_id();
+    done_at = steady_clock().now();
+    return true;
+  }
+  bool arm() noexcept override { return true; }
+
+  std::atomic<bool> full{false};
+  std::thread::id done_by;
+  TimePoint done_at{};
+
+ private:
+  Loop& loop_;
+};
+
+TEST_CASE("a caller that waits for expected work drives for longer before it sleeps") {
+  const auto loop = start_loop();
+  Expecting work(*loop);
+  int by_caller = 0;
+  for (int round = 0; round < 100; ++round) {
+    for (bool asleep = false; !asleep;) {
+      const Loop::Borrowed drive(*loop);
+      asleep = bool(drive);
+    }
+    work.full = true;
+    TimePoint slept{};
+    const Goal goal;
+    loop->wait([&] { return goal.reached(); }, soon(),
+               [&] {
+                 slept = steady_clock().now();
+                 loop->run([] {});  // the thread has done the work by then, if the caller has not
+                 loop->post([copy = goal]() mutable { copy.reach(); });
+                 goal.sleep();
+               });
+    if (work.done_by != std::this_thread::get_id()) continue;
+    ++by_caller;
+    CHECK(slept - work.done_at >= limits::kLoopHelpSpin);
+  }
+  CHECK(by_caller > 0);  // the thread may have woken for something else
+}
+
 TEST_CASE("what a caller has posted runs while it waits, and so does what others post meanwhile") {
   const auto loop = start_loop();
   for (int round = 0; round < 2000; ++round) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "transport/limits.h"
 
 namespace slime::transport {
 
@@ -16,6 +17,11 @@ class SpinPolicy {
 
   // Notes that the loop has done work since the last update().
   void note_work() { worked_ = true; }
+  // Notes that the next work is expected soon: the spin until then is `longest`, or kLoopHelpSpin
+  // if that is less. Call while doing work.
+  void expect() { expects_ = true; }
+  // Returns true until the work after the one in which expect() was called.
+  [[nodiscard]] bool expects() const { return expects_ || expected_; }
   // Lets a new spin begin at `now`, as if work had just been done. Keeps the chosen length.
   void restart(TimePoint now) {
     worked_ = false;
@@ -26,7 +32,10 @@ class SpinPolicy {
   void update(TimePoint now) {
     if (!std::exchange(worked_, false)) return;
     const Nanos gap = now - std::exchange(last_work_, now);
-    spin_ = gap <= longest_ ? std::clamp(2 * gap, shortest_, longest_) : shortest_;
+    expected_ = std::exchange(expects_, false);
+    spin_ = expected_         ? std::clamp(limits::kLoopHelpSpin, shortest_, longest_)
+            : gap <= longest_ ? std::clamp(2 * gap, shortest_, longest_)
+                              : shortest_;
   }
   // Returns the time since the last work.
   [[nodiscard]] Nanos idle(TimePoint now) const { return now - last_work_; }
@@ -38,6 +47,8 @@ class SpinPolicy {
   // length of the spin: twice the time between the last two pieces of work, within the limits
   Nanos spin_;
   bool worked_ = false;
+  bool expects_ = false;   // expect() was called since the last update()
+  bool expected_ = false;  // expect() was called during the last work
   TimePoint last_work_{};
 };
 

@@ -87,6 +87,7 @@ void ShmWire::start(WireHandler& handler) {
     timer_ = TimerId{};
     if (!attached_) break_later(Status(Code::kUnavailable, "the peer did not attach to the shared memory"));
   });
+  loop_.expect_soon();
   if (!rings_fd_.valid()) return hub_->claim(cookie_, *this);
   if (local_.valid()) wait_for_peer();
 }
@@ -221,6 +222,7 @@ void ShmWire::on_attached() {
   loop_.cancel_timer(timer_);
   rings_fd_.reset();
   attached_ = true;
+  loop_.expect_soon();
   use_windows();
   hub_->watch(*this);
 }
