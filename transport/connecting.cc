@@ -130,37 +130,27 @@ class ConnectAttempt final : public Connecting, private FdHandler {
     int error = 0;
     socklen_t length = sizeof error;
     if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    std::optional<Address> ours;
+    std::optional<Address> theirs;
+    if (const auto name = SocketAddress::of_socket(socket_.get())) ours = name->to_address();
+    if (const auto name = SocketAddress::of_peer(socket_.get())) theirs = name->to_address();
     // Without a listener, a connection to a port of this machine can connect to itself: the kernel
     // may pick that same port as the source port.
-    if (error == 0 && is_self_connected()) error = ECONNREFUSED;
+    if (error == 0 && ours && ours == theirs) error = ECONNREFUSED;
     if (error != 0) {
       last_ = unreachable(error);
       return try_next();
     }
-    begin_handshake();
+    peer_address_ = theirs ? theirs->to_string() : text_;
+    // A connection within one machine has the same address at both ends.
+    begin_handshake(ours && theirs && ours->host == theirs->host);
   }
 
-  bool is_self_connected() const {
-    const auto ours = SocketAddress::of_socket(socket_.get());
-    const auto theirs = SocketAddress::of_peer(socket_.get());
-    return ours && theirs && ours->to_address() == theirs->to_address();
-  }
-
-  // Returns whether the peer is on this machine. A connection within one machine has the same
-  // address at both ends.
-  bool is_own_machine() const {
-    const auto ours = SocketAddress::of_socket(socket_.get());
-    const auto theirs = SocketAddress::of_peer(socket_.get());
-    return ours && theirs && ours->to_address().host == theirs->to_address().host;
-  }
-
-  void begin_handshake() {
-    const auto peer = SocketAddress::of_peer(socket_.get());
-    peer_address_ = peer ? peer->to_string() : text_;
+  void begin_handshake(bool own_machine) {
     loop_.cancel_timer(timer_);
     loop_.unwatch(socket_.get());
     watched_ = false;
-    likely_ = likely_choice(traits_, is_own_machine());
+    likely_ = likely_choice(traits_, own_machine);
     Handshake::Config config{options_.self, options_.token, offers_, {}, {}};
     if (options_.keys) {
       HandshakeKeys current = options_.keys();
