@@ -156,6 +156,7 @@ void close_under_writes(Progress progress) {
     const auto remote = take(peer.region("big"));
     std::atomic<int> begun{0};
     std::vector<std::thread> threads;
+    threads.reserve(2);
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&] {
         std::vector<Future<None>> writes;
