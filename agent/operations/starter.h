@@ -135,6 +135,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
       pass.emplace(parts_.admission);
       if (!*pass) {
         started->fail(refusal());
+        started = nullptr;  // while this thread drives: the operation has pinned its regions
         return future;
       }
     }
