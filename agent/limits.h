@@ -43,9 +43,6 @@ inline constexpr std::size_t kHeldConnections = 4;
 inline constexpr std::size_t kWaitingOperations = 64 * 1024;
 // Most one-sided operations of one connection that wait for room in its endpoint.
 inline constexpr std::size_t kStalledOperations = 64 * 1024;
-// Shortest timeout of an operation whose begin may be a reading of the clock that is a tick of the
-// kernel old (10 ms at most, so 1 % of the timeout).
-inline constexpr Nanos kSharedReadingTimeout = std::chrono::seconds(1);
 // Most blocks of one batch. A list of so many blocks takes 400 MB.
 inline constexpr std::size_t kBatchBlocks = 4 << 20;
 

@@ -12,7 +12,6 @@
 #include "agent/connecting/switchboard.h"
 #include "agent/limits.h"
 #include "agent/memory/agent_memory.h"
-#include "agent/operations/begin_clock.h"
 #include "agent/operations/operations.h"
 #include "agent/peer_agent.h"
 #include "rpc/interceptor.h"
@@ -102,7 +101,6 @@ class OperationStarter {
   const Progress progress_;
   const Nanos timeout_;
   rpc::ClientInterceptors interceptors_;
-  BeginClock clock_;  // thread: the loop
 };
 
 template <class Operation>
@@ -126,7 +124,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
   if (parts_.admission.open()) {
     const transport::Loop::Borrowed drive(loop, alone);
     if (drive && parts_.admission.open()) {
-      operation->began = clock_.now(loop, timeout);
+      operation->began = loop.now();
       operation->deadline = deadline_after(operation->began, timeout);
       if (operation->counts()) operation->count_in(driver.under_way);
       if constexpr (kNamesRegions) operation->pin_regions();
