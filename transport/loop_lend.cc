@@ -155,7 +155,8 @@ void Loop::sleep_lent(bool at_once) {
     Nanos pause = options_.nap;
     int looks = 0;
     bool woken = true;
-    bool worked = false;
+    bool polls = false;   // all peers are polled
+    bool worked = false;  // callers had left urgent work
     do {
       if (try_drive()) {
         if (woken) wake_.drain();  // before the look at posted tasks, which are posted before a signal
@@ -164,19 +165,23 @@ void Loop::sleep_lent(bool at_once) {
           by_thread_ = true;
           return;
         }
+        polls = !pollers_.empty() && !fds_told_;
         // Runs the work that callers have left, and lets pollers send what they hold back.
         if (waiting_.load(std::memory_order_relaxed) > 0) {
           turn(TimePoint{});  // looks at the descriptors, too
         } else {
           worked = deferrals_.urgent() && deferrals_.run();
-          worked = pollers_.poll() || worked;
+          pollers_.poll();
         }
         if (++looks > limits::kLoopAsideLooks) return_to_bed();
         release_drive();
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
       woken = nap(pause);
-      const bool needed = std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > 0;
+      // The caller that drives waits, too, but does not sleep. Counts it where it has descriptors to
+      // look at, which it does seldom.
+      const int drivers = polls && helping_.load(std::memory_order_relaxed) ? 1 : 0;
+      const bool needed = std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > drivers;
       pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
                                  : options_.nap;
     } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
