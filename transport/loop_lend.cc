@@ -178,8 +178,8 @@ void Loop::sleep_lent(bool at_once) {
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
       woken = nap(pause);
-      // The caller that drives waits, too, but does not sleep. Counts it where it has descriptors to
-      // look at, which it does seldom.
+      // The caller that drives waits, too, but does not sleep. Counts it where it has descriptors
+      // to look at, which it does seldom.
       const int drivers = polls && helping_.load(std::memory_order_relaxed) ? 1 : 0;
       const bool needed = std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > drivers;
       pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
