@@ -155,7 +155,7 @@ void Loop::sleep_lent(bool at_once) {
     Nanos pause = options_.nap;
     int looks = 0;
     bool woken = true;
-    bool polls = false;   // all peers are polled
+    bool polls = false;   // there are pollers, and descriptors had no events lately
     bool worked = false;  // callers had left urgent work
     do {
       if (try_drive()) {
