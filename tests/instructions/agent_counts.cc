@@ -189,7 +189,7 @@ TEST_CASE("an operation in default mode locks two or three times at most") {
   check_operations(Progress::kThread, {{"shm", 1, {2.5, kAny}, {kNone, 1.5}},
                                        {"shm", kInFlight, {2.5, 3}, {1.5, 2}},
                                        {"tcp", 1, {2.5, kAny}, {2.5, kAny}},
-                                       {"tcp", kInFlight, {2.5, 8}, {2.5, 8}}});
+                                       {"tcp", kInFlight, {2.5, kAny}, {2.5, kAny}}});
 }
 
 // One thread drives both ends, so that a poll() is a turn of one of them.

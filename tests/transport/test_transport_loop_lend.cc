@@ -168,13 +168,18 @@ TEST_CASE("a caller that waits for expected work drives for longer before it sle
       const Loop::Borrowed drive(*loop);
       asleep = bool(drive);
     }
+    work.done_by = {};
     work.full = true;
     TimePoint slept{};
     const Goal goal;
     loop->wait([&] { return goal.reached(); }, soon(),
                [&] {
                  slept = steady_clock().now();
-                 loop->run([] {});  // the thread has done the work by then, if the caller has not
+                 // If the caller has not done the work, the thread does it now: it runs what is
+                 // posted before it polls, so the last turn begins after the work.
+                 do loop->run([] {});
+                 while (work.full);
+                 loop->run([] {});
                  loop->post([copy = goal]() mutable { copy.reach(); });
                  goal.sleep();
                });
