@@ -62,6 +62,13 @@ inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
 // How many times a caller yields its processor while it waits for the loop's thread to let it drive
 // the loop, which the thread does when it has nothing to do.
 inline constexpr int kLoopHandOverYields = 16;
+// A caller that has driven the loop this long in one wait, as for bulk data, lets another one that
+// waits drive: the reply to a call then finds its caller awake.
+inline constexpr Nanos kLoopLongWait = std::chrono::microseconds(500);
+// A caller that has slept this long is taken to sleep as long when it waits next.
+inline constexpr Nanos kLoopLongSleep = std::chrono::milliseconds(5);
+// How long the other one tries: longer than a step of bulk data.
+inline constexpr Nanos kLoopHandOver = std::chrono::microseconds(150);
 // Rounds of deferred work that a caller runs before it leaves the loop and the rest to the loop's
 // thread.
 inline constexpr int kLoopLastTurns = 4;
@@ -70,6 +77,8 @@ inline constexpr int kLoopLastTurns = 4;
 inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 // Longest pause of a loop's thread that stays aside, since callers drive again and again.
 inline constexpr Nanos kLoopLongestNap = std::chrono::microseconds(500);
+// The same while other callers sleep until bulk data has moved: each look delays a call by 20 us.
+inline constexpr Nanos kLoopPatientNap = std::chrono::milliseconds(2);
 // After so many looks such a thread sleeps until an event again.
 inline constexpr int kLoopAsideLooks = 64;
 // How many times a caller tries to drive while such a thread looks, which takes less than 1 us.
@@ -147,7 +156,7 @@ inline constexpr std::size_t kTurnBytes = 1024 * 1024;
 inline constexpr std::size_t kSharedTurnBytes = 128 * 1024;
 inline constexpr std::uint32_t kSharedChunkBytes = 64 * 1024;
 inline constexpr std::uint64_t kSharedCopyBytes = 256 * 1024;
-inline constexpr std::uint64_t kSharedPieceBytes = 64 * 1024;
+inline constexpr std::uint64_t kSharedPieceBytes = 32 * 1024;
 // So many bytes of bulk data without a message count as bulk data alone. Large calls, whose bodies
 // are bulk data, keep the long steps.
 inline constexpr std::uint64_t kBulkAlone = 4 * 1024 * 1024;

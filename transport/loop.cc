@@ -171,7 +171,10 @@ void Loop::thread_main() {
   // A caller that drove before start_thread() may still be inside its last turn.
   while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn, false);
   by_thread_ = true;
-  while (!stopping_.load(std::memory_order_acquire)) turn(kNever);
+  while (!stopping_.load(std::memory_order_acquire)) {
+    turn(kNever);
+    if (lends()) lend_busy();
+  }
   while (posted_.run() || deferrals_.run()) {
   }
   by_thread_ = false;
@@ -251,7 +254,8 @@ bool Loop::wait_fds(TimePoint block_until) {
     spin_.update(now);
     until = std::min(block_until, next_timer());
     if (by_thread_) until = std::min(until, now + limits::kLoopLongestSleep);
-    const bool rests = (!spin_.spins(now) || lends()) && !helping_.load(std::memory_order_relaxed);
+    const bool rests =
+        (!spin_.spins(now) || lends()) && helping_.load(std::memory_order_relaxed) == Help::kNone;
     if (rests && until > now && deferrals_.empty() && pollers_.arm() && deferrals_.empty()) {
       may_block = true;
       const auto wait =

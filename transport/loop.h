@@ -146,6 +146,9 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void remove_poller(Poller& poller);
 
  private:
+  // A caller inside help() drives, which never blocks. kLong: for kLoopLongWait already.
+  enum class Help : std::uint8_t { kNone, kShort, kLong };
+
   Loop(LoopOptions options, WakeUp wake, WatchedFds fds, UniqueFd bed);
   [[nodiscard]] bool nobody_else_drives() const;
   bool try_drive();
@@ -157,8 +160,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void help(UniqueFunction<bool()>& done, TimePoint deadline);
   bool take_over(UniqueFunction<bool()>& done);
   [[nodiscard]] bool lends() const { return by_thread_ && wanted_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool waits_for_bulk() const { return patient_.load(std::memory_order_relaxed) > 0; }
   void sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep);
   void lend(TimePoint until);
+  void lend_busy();
   void sleep_lent(bool at_once);
   bool stays_aside();
   void leave_aside();
@@ -189,9 +194,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::atomic<std::thread::id> driver_{};
   // the driving thread blocks, or the loop's thread sleeps while callers may drive
   std::atomic<bool> blocked_{false};
-  std::atomic<int> waiting_{0};       // callers that are inside wait() of a loop with a thread
-  std::atomic<bool> wanted_{false};   // a caller in wait() asks the thread to let it drive
-  std::atomic<bool> helping_{false};  // a caller inside help() drives, which never blocks
+  std::atomic<int> waiting_{0};      // callers that are inside wait() of a loop with a thread
+  std::atomic<int> patient_{0};      // those of them that sleep and are expected to for long
+  std::atomic<bool> wanted_{false};  // a caller in wait() asks the thread to let it drive
+  std::atomic<Help> helping_{Help::kNone};
   std::atomic<Nanos> help_spin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};

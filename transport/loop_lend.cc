@@ -15,6 +15,12 @@
 // two of its waits. Once such work has woken the thread, the thread stays aside: it looks every
 // `nap` whether a caller has driven since. Meanwhile callers arm nothing and wake no thread.
 namespace slime::transport {
+namespace {
+
+// The last wait of this thread was long: it waits for bulk data, and probably will again.
+thread_local bool expects_long_wait = false;
+
+}  // namespace
 
 void Loop::wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) {
   if (!has_thread()) return wait_until(std::move(done), deadline);
@@ -31,10 +37,15 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
     while (!done() && steady_clock().now() < deadline) std::this_thread::yield();
     return;
   }
+  const int patient = expects_long_wait ? 1 : 0;
+  patient_.fetch_add(patient, std::memory_order_relaxed);
   sleep();
+  patient_.fetch_sub(patient, std::memory_order_relaxed);
+  const Nanos slept = steady_clock().now() - began;
+  expects_long_wait = slept >= limits::kLoopLongSleep;
   // If the work was done soon after the caller fell asleep, the next wait spins for longer: without
   // threads that sleep and are woken on both sides, the work would take less time still.
-  const bool soon = done() && steady_clock().now() - began < limits::kLoopSoon;
+  const bool soon = done() && slept < limits::kLoopSoon;
   help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
 }
 
@@ -43,24 +54,36 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
 void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (manual_clock_ || done()) return;
   if (stopping_.load(std::memory_order_acquire) || !take_over(done)) return;
-  helping_.store(true, std::memory_order_relaxed);
+  helping_.store(Help::kShort, std::memory_order_relaxed);
   // Descriptors had events while a caller drove before. Each such event would wake the loop's
   // thread, which could not drive, so events do not wake the thread while this caller drives.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
-  spin_.restart(steady_now());
+  const TimePoint began = steady_now();
+  spin_.restart(began);
   const Nanos usual = help_spin_.load(std::memory_order_relaxed);
-  while (!done() && steady_now() < deadline) {
-    const Nanos spin = spin_.expects() ? std::max(usual, limits::kLoopHelpSpin) : usual;
-    if (spin_.idle(steady_now()) >= spin) break;
-    if (stopping_.load(std::memory_order_acquire)) break;
+  const auto spin = [this, usual] {
+    // Bulk data pauses while the peer takes what the wire holds.
+    if (waits_for_bulk()) return limits::kLoopLongWait;
+    return spin_.expects() ? std::max(usual, limits::kLoopHelpSpin) : usual;
+  };
+  bool handed_over = false;
+  while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin()) {
+    if (steady_now() - began >= limits::kLoopLongWait) {
+      helping_.store(Help::kLong, std::memory_order_relaxed);
+      handed_over = wanted_.load(std::memory_order_relaxed);
+    }
+    if (handed_over || stopping_.load(std::memory_order_acquire)) break;
     if (!look()) turn(kNever);
     helped_ = true;
   }
   // Another caller may sleep until lazily deferred work completes its operation.
   if (waiting_.load(std::memory_order_relaxed) > 1 && !deferrals_.empty()) deferrals_.hurry();
   run_last();
-  helping_.store(false, std::memory_order_relaxed);
-  if (!done()) leave_aside();  // this caller is about to sleep
+  helping_.store(Help::kNone, std::memory_order_relaxed);
+  if (handed_over)
+    expects_long_wait = true;
+  else if (!done())
+    leave_aside();  // this caller is about to sleep
   end_drive();
 }
 
@@ -68,11 +91,16 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
 // Returns false after a few tries if the thread stays busy, or at once if another caller drives.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive() || drive_beside_thread()) return true;
-  if (helping_.load(std::memory_order_relaxed)) return false;
+  const Help other = helping_.load(std::memory_order_relaxed);
+  if (other == Help::kShort) return false;
   wanted_.store(true, std::memory_order_relaxed);
   bool drives = false;
+  const TimePoint until = steady_clock().now() + limits::kLoopHandOver;
   // The thread may need this core.
-  for (int i = 0; i < limits::kLoopHandOverYields && !drives && !done(); ++i) {
+  for (int i = 0; !drives && !done(); ++i) {
+    if (i >= limits::kLoopHandOverYields &&
+        ((other == Help::kNone && !aside()) || steady_clock().now() >= until))
+      break;
     std::this_thread::yield();
     drives = try_drive();
   }
@@ -111,8 +139,10 @@ void Loop::give_back() {
 }
 
 // Runs deferred work in the caller, which takes less time than waking the loop's thread for it.
+// Each step of bulk data defers the next one, so most of it is left to others.
 void Loop::run_last() {
-  for (int i = 0; deferrals_.urgent() && !left_ && i < limits::kLoopLastTurns; ++i) deferrals_.run();
+  const int most = waits_for_bulk() ? 1 : limits::kLoopLastTurns;
+  for (int i = 0; deferrals_.urgent() && !left_ && i < most; ++i) deferrals_.run();
 }
 
 // Ends a caller's driving. Wakes the loop's thread if the caller leaves work that the sleeping
@@ -137,6 +167,18 @@ void Loop::lend(TimePoint until) {
   by_thread_ = helped_ = false;
   bed_.hear_fds(true);
   release_drive();
+}
+
+// Lets a caller drive that asks for it, although bulk data moves, as a caller in a long wait does.
+void Loop::lend_busy() {
+  if (!waits_for_bulk()) return;
+  blocked_.store(true, std::memory_order_seq_cst);
+  aside_.store(true, std::memory_order_relaxed);
+  lend(steady_now());
+  nap(options_.nap);
+  sleep_lent(true);
+  blocked_.store(false, std::memory_order_seq_cst);
+  now_.reset();
 }
 
 // Sleeps until an event or until thread_until_, then drives again. `at_once`: does not sleep.
@@ -180,10 +222,13 @@ void Loop::sleep_lent(bool at_once) {
       woken = nap(pause);
       // The caller that drives waits, too, but does not sleep. Counts it where it has descriptors
       // to look at, which it does seldom.
-      const int drivers = polls && helping_.load(std::memory_order_relaxed) ? 1 : 0;
-      const bool needed = std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > drivers;
-      pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, limits::kLoopLongestNap))
-                                 : options_.nap;
+      const int patient = patient_.load(std::memory_order_relaxed);
+      const int drivers =
+          (polls || patient > 0) && helping_.load(std::memory_order_relaxed) != Help::kNone ? 1 : 0;
+      const bool needed =
+          std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > drivers + patient;
+      const Nanos longest = patient > 0 ? limits::kLoopPatientNap : limits::kLoopLongestNap;
+      pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, longest)) : options_.nap;
     } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
 }

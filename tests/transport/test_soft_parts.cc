@@ -74,6 +74,16 @@ TEST_CASE("steps are short while messages come with bulk data, and long again wh
   CHECK_FALSE(pace.shares());
 }
 
+TEST_CASE("steps are short beside one call after the other, whose request follows the reply at once") {
+  soft::BulkPace pace;
+  for (int i = 0; i < 100; ++i) {
+    pace.note_message();
+    pace.note_bulk(limits::kSharedPieceBytes);
+    pace.note_message();
+  }
+  CHECK(pace.shares());
+}
+
 TEST_CASE("large calls, with a message for many bytes of bulk data, keep the long steps") {
   soft::BulkPace pace;
   for (int i = 0; i < 100; ++i) {

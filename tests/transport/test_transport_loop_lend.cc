@@ -190,6 +190,58 @@ TEST_CASE("a caller that waits for expected work drives for longer before it sle
   CHECK(by_caller > 0);  // the thread may have woken for something else
 }
 
+// Work that never ends, as of bulk data, from when a caller first drives.
+class Bulk final : public Poller {
+ public:
+  explicit Bulk(Loop& loop) : loop_(loop) {
+    loop_.run([this] { loop_.add_poller(*this); });
+  }
+  ~Bulk() {
+    loop_.run([this] { loop_.remove_poller(*this); });
+  }
+  bool poll_once() noexcept override {
+    driver = std::this_thread::get_id();
+    if (driver.load() == starter.load()) moving = true;
+    return moving;
+  }
+  bool arm() noexcept override { return true; }
+
+  std::atomic<std::thread::id> starter{};  // the caller whose driving starts it
+  std::atomic<std::thread::id> driver{};
+  std::atomic<bool> moving{false};
+
+ private:
+  Loop& loop_;
+};
+
+TEST_CASE("a caller that drives bulk data for long lets another caller drive, and sleeps") {
+  const auto loop = start_loop();
+  Bulk bulk(*loop);
+  Goal moved;
+  std::atomic<bool> sleeps{false};
+  std::thread writer([&] {
+    bulk.starter = std::this_thread::get_id();
+    while (!moved.reached()) {  // the loop's thread may be awake at first
+      loop->wait([&] { return moved.reached(); }, soon(),
+                 [&] {
+                   if (!bulk.moving) return;
+                   sleeps = true;
+                   moved.sleep();
+                 });
+    }
+  });
+  while (!bulk.moving) std::this_thread::yield();
+  const TimePoint by = soon();
+  const auto drives = [&] { return bulk.driver.load() == std::this_thread::get_id(); };
+  while (!drives() && steady_clock().now() < by) loop->wait(drives, by, [] {});
+  CHECK(drives());
+  bulk.moving = false;
+  bulk.starter = std::thread::id{};
+  loop->run([&] { moved.reach(); });
+  writer.join();
+  CHECK(sleeps);
+}
+
 TEST_CASE("what a caller has posted runs while it waits, and so does what others post meanwhile") {
   const auto loop = start_loop();
   for (int round = 0; round < 2000; ++round) {

@@ -15,10 +15,12 @@ class BulkPace {
  public:
   // Notes a message that was sent or has arrived.
   void note_message() {
-    if (bulk_ > 0)
+    if (bulk_ > 0) {
       mixed_ = std::min(mixed_ + 1, kMost);
-    else
+      alone_ = 0;
+    } else if (++alone_ > kPlain) {
       lower(1);
+    }
     bulk_ = 0;
     if (mixed_ >= kEnough) shares_ = true;
   }
@@ -52,6 +54,9 @@ class BulkPace {
  private:
   static constexpr int kEnough = 8;  // steps become short
   static constexpr int kMost = 64;
+  // So many messages without bulk data between them say nothing: the caller of one call after the
+  // other sends the next request as soon as it has the reply.
+  static constexpr int kPlain = 4;
   static constexpr int kAlone = 4;  // subtracted for kBulkAlone bytes without a message
 
   // Steps become long again at 0 only, so that a pause of the messages does not end short steps.
@@ -61,6 +66,7 @@ class BulkPace {
   }
 
   int mixed_ = 0;           // messages lately that came with bulk data, up to kMost
+  int alone_ = 0;           // messages since bulk data has moved
   std::uint64_t bulk_ = 0;  // bytes since the last message
   bool shares_ = false;
 };
