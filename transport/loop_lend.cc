@@ -208,10 +208,12 @@ void Loop::sleep_lent(bool at_once) {
           return;
         }
         polls = !pollers_.empty() && !fds_told_;
-        // Runs the work that callers have left, and lets pollers send what they hold back.
-        if (waiting_.load(std::memory_order_relaxed) > 0) {
-          turn(TimePoint{});  // looks at the descriptors, too
-        } else {
+        // Runs the work that callers have left, and lets pollers send what they hold back. Leaves
+        // bulk data to the callers: this thread may run on the processor of the peer.
+        const int sleepers = waiting_.load(std::memory_order_relaxed);
+        if (sleepers > patient_.load(std::memory_order_relaxed)) {
+          if (!wanted_.load(std::memory_order_relaxed)) turn(TimePoint{});  // looks at the descriptors, too
+        } else if (sleepers == 0) {
           worked = deferrals_.urgent() && deferrals_.run();
           pollers_.poll();
         }
