@@ -68,7 +68,7 @@ inline constexpr Nanos kLoopLongWait = std::chrono::microseconds(500);
 // A caller that has slept this long is taken to sleep as long when it waits next.
 inline constexpr Nanos kLoopLongSleep = std::chrono::milliseconds(5);
 // How long the other one tries: longer than a step of bulk data.
-inline constexpr Nanos kLoopHandOver = std::chrono::microseconds(150);
+inline constexpr Nanos kLoopHandOver = std::chrono::microseconds(400);
 // Rounds of deferred work that a caller runs before it leaves the loop and the rest to the loop's
 // thread.
 inline constexpr int kLoopLastTurns = 4;

@@ -170,14 +170,14 @@ void Loop::start_thread() {
 void Loop::thread_main() {
   // A caller that drove before start_thread() may still be inside its last turn.
   while (!try_drive()) wait_for_drive(steady_clock().now() + limits::kLoopWaitTurn, false);
-  by_thread_ = true;
+  own_drive_.on = true;
   while (!stopping_.load(std::memory_order_acquire)) {
     turn(kNever);
     if (lends()) lend_busy();
   }
   while (posted_.run() || deferrals_.run()) {
   }
-  by_thread_ = false;
+  own_drive_.on = false;
   release_drive();
 }
 
@@ -213,11 +213,7 @@ bool Loop::turn(TimePoint block_until) {
     FutureCore::wake_sleepers();
     if (ran) {
       const TimePoint now = manual_clock_ ? TimePoint{} : steady_now();
-      if (by_thread_ && now - yielded_at_ >= limits::kLoopBusyYield) {
-        yielded_at_ = now;
-        std::this_thread::yield();
-        now_.reset();
-      }
+      if (own_drive_.yield(now)) now_.reset();
       if (fd_pace_.skip_busy(now)) {
         now_.reset();
         spin_.note_work();
@@ -241,7 +237,15 @@ bool Loop::turn(TimePoint block_until) {
   ran = wait_fds(ran ? TimePoint{} : block_until) || ran;
   now_.reset();
   if (ran) spin_.note_work();
+  if (ran && pollers_.empty() && own_drive_.on && own_drive_.yield(steady_now())) now_.reset();
   return ran;
+}
+
+bool Loop::OwnDrive::yield(TimePoint now) {
+  if (!on || now - yielded_at < limits::kLoopBusyYield) return false;
+  yielded_at = now;
+  std::this_thread::yield();
+  return true;
 }
 
 bool Loop::wait_fds(TimePoint block_until) {
@@ -253,7 +257,7 @@ bool Loop::wait_fds(TimePoint block_until) {
     fd_pace_.note_look(now);
     spin_.update(now);
     until = std::min(block_until, next_timer());
-    if (by_thread_) until = std::min(until, now + limits::kLoopLongestSleep);
+    if (own_drive_.on) until = std::min(until, now + limits::kLoopLongestSleep);
     const bool rests =
         (!spin_.spins(now) || lends()) && helping_.load(std::memory_order_relaxed) == Help::kNone;
     if (rests && until > now && deferrals_.empty() && pollers_.arm() && deferrals_.empty()) {
@@ -263,7 +267,7 @@ bool Loop::wait_fds(TimePoint block_until) {
       timeout_ms = until == kNever ? -1 : static_cast<int>(std::min<std::int64_t>(wait.count(), 60'000));
     }
   }
-  const bool lent = may_block && by_thread_;
+  const bool lent = may_block && own_drive_.on;
   if (may_block) {
     blocked_.store(true, std::memory_order_seq_cst);
     if (lent) lend(until);

@@ -149,6 +149,15 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // A caller inside help() drives, which never blocks. kLong: for kLoopLongWait already.
   enum class Help : std::uint8_t { kNone, kShort, kLong };
 
+  // Of the loop's thread: whether it drives, since when, and when it yielded its processor last.
+  struct OwnDrive {
+    bool on = false;
+    TimePoint since{};
+    TimePoint yielded_at{};
+    // Yields the processor, if it is time for that. Returns whether it did.
+    bool yield(TimePoint now);
+  };
+
   Loop(LoopOptions options, WakeUp wake, WatchedFds fds, UniqueFd bed);
   [[nodiscard]] bool nobody_else_drives() const;
   bool try_drive();
@@ -159,7 +168,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void run_last();
   void help(UniqueFunction<bool()>& done, TimePoint deadline);
   bool take_over(UniqueFunction<bool()>& done);
-  [[nodiscard]] bool lends() const { return by_thread_ && wanted_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool lends() const { return own_drive_.on && wanted_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool waits_for_bulk() const { return patient_.load(std::memory_order_relaxed) > 0; }
   void sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task& sleep);
   void lend(TimePoint until);
@@ -207,7 +216,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   Pollers pollers_;
   FdPace fd_pace_;
   SpinPolicy spin_;
-  bool by_thread_ = false;  // the loop's thread drives
+  OwnDrive own_drive_;
   bool borrowed_ = false;   // a Borrowed is alive
   bool left_ = false;       // set by leave_to_thread(): the loop's thread runs the rest
   bool runs_rest_ = false;  // the Borrowed runs the work that its task defers
@@ -217,7 +226,6 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
   TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;
-  TimePoint yielded_at_{};  // when the loop's thread, which had work, yielded its processor last
   // time that was read in the current round of callbacks; empty: not read yet
   mutable std::optional<TimePoint> now_;
 

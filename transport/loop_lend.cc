@@ -87,8 +87,10 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   end_drive();
 }
 
-// Asks the loop's thread to let this caller drive, which the thread does when it has nothing to do.
-// Returns false after a few tries if the thread stays busy, or at once if another caller drives.
+// Asks who drives to let this caller drive: the loop's thread, which does so when it has nothing to
+// do, or beside bulk data; or another caller in a long wait. Returns false after a few tries if the
+// thread stays busy, after kLoopHandOver if it is expected to let go, or at once if another caller
+// drives that has not waited for long.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive() || drive_beside_thread()) return true;
   const Help other = helping_.load(std::memory_order_relaxed);
@@ -98,9 +100,8 @@ bool Loop::take_over(UniqueFunction<bool()>& done) {
   const TimePoint until = steady_clock().now() + limits::kLoopHandOver;
   // The thread may need this core.
   for (int i = 0; !drives && !done(); ++i) {
-    if (i >= limits::kLoopHandOverYields &&
-        ((other == Help::kNone && !aside()) || steady_clock().now() >= until))
-      break;
+    const bool lets_go = other == Help::kLong || aside() || waits_for_bulk();
+    if (i >= limits::kLoopHandOverYields && (!lets_go || steady_clock().now() >= until)) break;
     std::this_thread::yield();
     drives = try_drive();
   }
@@ -164,14 +165,17 @@ void Loop::end_drive() {
 // Lets callers drive from here on: the loop's thread is about to sleep, and all pollers are armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
-  by_thread_ = helped_ = false;
+  own_drive_.on = helped_ = false;
   bed_.hear_fds(true);
   release_drive();
 }
 
-// Lets a caller drive that asks for it, although bulk data moves, as a caller in a long wait does.
+// Lets a caller drive that asks for it, although there is work, as a caller in a long wait does: if
+// another caller waits for bulk data, or waits, too, and this thread has driven for long.
 void Loop::lend_busy() {
-  if (!waits_for_bulk()) return;
+  const bool others = waiting_.load(std::memory_order_relaxed) > 1;
+  const bool bulk = others && steady_now() - own_drive_.since >= limits::kLoopLongSleep;
+  if (!waits_for_bulk() && !bulk) return;
   blocked_.store(true, std::memory_order_seq_cst);
   aside_.store(true, std::memory_order_relaxed);
   lend(steady_now());
@@ -204,7 +208,8 @@ void Loop::sleep_lent(bool at_once) {
         if (woken) wake_.drain();  // before the look at posted tasks, which are posted before a signal
         aside_.store(stays_aside(), std::memory_order_relaxed);
         if (!aside()) {
-          by_thread_ = true;
+          own_drive_.on = true;
+          own_drive_.since = steady_clock().now();
           return;
         }
         polls = !pollers_.empty() && !fds_told_;
