@@ -87,10 +87,10 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   end_drive();
 }
 
-// Asks who drives to let this caller drive: the loop's thread, which does so when it has nothing to
-// do, or beside bulk data; or another caller in a long wait. Returns false after a few tries if the
-// thread stays busy, after kLoopHandOver if it is expected to let go, or at once if another caller
-// drives that has not waited for long.
+// Asks the driving thread to let this caller drive. The loop's thread does so when it has nothing
+// to do, or beside bulk data; another caller does so in a long wait. Returns false at once if
+// another caller drives that has not waited for long, after a few tries if the loop's thread stays
+// busy, and after kLoopHandOver if the driving thread was expected to let go.
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive() || drive_beside_thread()) return true;
   const Help other = helping_.load(std::memory_order_relaxed);
