@@ -149,11 +149,11 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   // A caller inside help() drives, which never blocks. kLong: for kLoopLongWait already.
   enum class Help : std::uint8_t { kNone, kShort, kLong };
 
-  // Of the loop's thread: whether it drives, since when, and when it yielded its processor last.
+  // How the loop's thread itself drives.
   struct OwnDrive {
-    bool on = false;
-    TimePoint since{};
-    TimePoint yielded_at{};
+    bool on = false;         // it drives now
+    TimePoint since{};       // when it began to drive
+    TimePoint yielded_at{};  // when it last yielded its processor
     // Yields the processor, if it is time for that. Returns whether it did.
     bool yield(TimePoint now);
   };

@@ -59,11 +59,13 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   // thread, which could not drive, so events do not wake the thread while this caller drives.
   if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
   const TimePoint began = steady_now();
+  const bool busy = spin_.idle(began) < limits::kLoopLongWait;
   spin_.restart(began);
   const Nanos usual = help_spin_.load(std::memory_order_relaxed);
-  const auto spin = [this, usual] {
-    // Bulk data pauses while the peer takes what the wire holds.
-    if (waits_for_bulk()) return limits::kLoopLongWait;
+  const auto spin = [this, usual, busy] {
+    // Bulk data pauses while the peer takes what the wire holds. If the loop had no work lately,
+    // the others wait for something else, such as slow calls.
+    if (busy && waits_for_bulk()) return limits::kLoopLongWait;
     return spin_.expects() ? std::max(usual, limits::kLoopHelpSpin) : usual;
   };
   bool handed_over = false;

@@ -18,7 +18,9 @@ class BulkPace {
     if (bulk_ > 0) {
       mixed_ = std::min(mixed_ + 1, kMost);
       alone_ = 0;
-    } else if (++alone_ > kPlain) {
+    } else if (alone_ < kPlain) {
+      ++alone_;
+    } else {
       lower(1);
     }
     bulk_ = 0;
@@ -66,7 +68,7 @@ class BulkPace {
   }
 
   int mixed_ = 0;           // messages lately that came with bulk data, up to kMost
-  int alone_ = 0;           // messages since bulk data has moved
+  int alone_ = 0;           // messages since bulk data has moved, up to kPlain
   std::uint64_t bulk_ = 0;  // bytes since the last message
   bool shares_ = false;
 };
