@@ -16,6 +16,11 @@ using slime::limits::kTokenBytes;
 // Smallest PeerAgentOptions::memory_bytes: one connection may hold a quarter of it, 1 MiB.
 inline constexpr std::uint64_t kMemoryBytesMin = 4 << 20;
 
+// One-sided operations with at least this timeout begin by Clock::coarse_now(), which is cheaper.
+// Their deadline is later by the slack: two periods of the slowest tick of Linux.
+inline constexpr Nanos kCoarseTimeout = std::chrono::seconds(10);
+inline constexpr Nanos kCoarseSlack = std::chrono::milliseconds(20);
+
 // ---- connecting
 // Longest time from the end of the handshake until one message in each direction has arrived.
 // Equals the bound of the handshake.

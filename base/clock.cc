@@ -1,9 +1,17 @@
 #include "base/clock.h"
 
+#include <ctime>
+
 namespace slime {
 
 TimePoint SteadyClock::now() const {
   return std::chrono::time_point_cast<Nanos>(std::chrono::steady_clock::now());
+}
+
+TimePoint SteadyClock::coarse_now() const {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return TimePoint(std::chrono::seconds(time.tv_sec) + Nanos(time.tv_nsec));
 }
 
 void ManualClock::advance_to(TimePoint to) {

@@ -1,9 +1,20 @@
 #include "agent/operations/peer_operation.h"
 
 #include "agent/connecting/session.h"
+#include "agent/limits.h"
 #include "agent/operations/operation_table.h"
 
 namespace slime::agent {
+
+void PeerOperation::begin(const transport::Loop& loop, Nanos timeout, bool coarse) {
+  if (!coarse || timeout < limits::kCoarseTimeout) {
+    began = loop.now();
+    deadline = deadline_after(began, timeout);
+  } else {
+    began = loop.clock().coarse_now();
+    deadline = deadline_after(began + limits::kCoarseSlack, timeout);
+  }
+}
 
 void PeerOperation::cancel() {
   cancelled_ = true;

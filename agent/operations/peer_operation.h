@@ -15,6 +15,7 @@
 #include "base/future.h"
 #include "base/result.h"
 #include "rpc/payload.h"
+#include "transport/loop.h"
 
 namespace slime::agent {
 
@@ -45,6 +46,9 @@ class PeerOperation : public OperationRecord {
   // Returns whether the operation counts as in flight. One that may wait without end does not.
   [[nodiscard]] virtual bool counts() const { return true; }
 
+  // Sets the begin of the operation and its deadline. `coarse`: by Clock::coarse_now(), if the
+  // timeout is long. Call before the operation is submitted.
+  void begin(const transport::Loop& loop, Nanos timeout, bool coarse);
   // Ends the operation with kCancelled, if it can still be taken back.
   void cancel();
 
@@ -57,7 +61,7 @@ class PeerOperation : public OperationRecord {
   // Returns a text such as "waits for a connection" or "under way".
   [[nodiscard]] std::string_view stage() const;
 
-  TimePoint began{};
+  TimePoint began{};  // may be a little too early: see Clock::coarse_now()
   TimePoint deadline = kNever;
   bool wait_for_ready = false;
 

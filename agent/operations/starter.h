@@ -114,6 +114,8 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
   transport::Loop& loop = *parts_.loop;
   if (timeout == Nanos::zero()) timeout = timeout_;
   operation->wait_for_ready = wait_for_ready;
+  // One-sided operations and atomics name regions. They have no other use for the exact time: over
+  // verbs, the posts of one turn share a reading of the clock.
   constexpr bool kNamesRegions = requires(Operation & each) { each.pin_regions(); };
   std::optional<Admission::Pass> pass;
   // Starts the operation in this thread if it has nothing to wait for, which saves waking the
@@ -124,8 +126,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
   if (parts_.admission.open()) {
     const transport::Loop::Borrowed drive(loop, alone);
     if (drive && parts_.admission.open()) {
-      operation->began = loop.now();
-      operation->deadline = deadline_after(operation->began, timeout);
+      operation->begin(loop, timeout, kNamesRegions);
       if (operation->counts()) operation->count_in(driver.under_way);
       if constexpr (kNamesRegions) operation->pin_regions();
       started = std::move(operation);
@@ -144,8 +145,7 @@ auto OperationStarter::submit(const std::shared_ptr<NamedPeer>& peer, OperationP
       operation->fail(refusal());
       return future;
     }
-    operation->began = loop.now();
-    operation->deadline = deadline_after(operation->began, timeout);
+    operation->begin(loop, timeout, kNamesRegions);
     if constexpr (kNamesRegions) operation->count_regions();
     started = std::move(operation);
   }

@@ -8,6 +8,21 @@ using slime::Nanos;
 using slime::TimePoint;
 using namespace std::chrono_literals;
 
+TEST_CASE("the coarse time is never later than the time") {
+  const slime::Clock& clock = slime::steady_clock();
+  for (int i = 0; i < 1000; ++i) {
+    const slime::TimePoint coarse = clock.coarse_now();
+    CHECK(coarse <= clock.now());
+    CHECK(coarse > slime::TimePoint{});
+  }
+}
+
+TEST_CASE("a manual clock has one time, coarse or not") {
+  ManualClock clock;
+  clock.advance(1ms);
+  CHECK(clock.coarse_now() == clock.now());
+}
+
 TEST_CASE("a manual clock moves only when told to, and never back") {
   ManualClock clock;
   const TimePoint start = clock.now();
