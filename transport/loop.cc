@@ -237,7 +237,6 @@ bool Loop::turn(TimePoint block_until) {
   ran = wait_fds(ran ? TimePoint{} : block_until) || ran;
   now_.reset();
   if (ran) spin_.note_work();
-  if (ran && pollers_.empty() && own_drive_.on && own_drive_.yield(steady_now())) now_.reset();
   return ran;
 }
 
