@@ -309,6 +309,13 @@ def run_bench(program: pathlib.Path, timeout: float, words: str, seconds: float)
 # ------------------------------------------------------------------------------------- reporting
 
 
+def with_texts(lines: list) -> list:
+    """Returns the lines with the texts that tables need: what is compared, the unit, the CPU seconds."""
+    by_name = {row.name: row for row in ROWS}
+    return [{**line, "what": by_name[line["line"]].what, "unit": tables.UNITS[line["figure"]], "cpu": cpu_text(line)}
+            for line in lines]
+
+
 def cpu_text(line: dict) -> str:
     """Returns the medians of both sides: of blocks the seconds per GiB, else client+server per million."""
     out = []
@@ -326,17 +333,15 @@ def cpu_text(line: dict) -> str:
 
 
 def text_of(lines: list, drift: float) -> str:
-    by_name = {row.name: row for row in ROWS}
-
     def cells(line: dict) -> list:
-        unit = tables.UNITS[line["figure"]]
+        unit = line["unit"]
         measured = ["-"] * 4
         if "ratio" in line:
             measured = [f"{tables.number(line['beside'])} {unit}", f"{tables.number(line['slime'])} {unit}",
                         f"{line['ratio']:.3f}", "{:.3f}-{:.3f}".format(*line["ratio_spread"])]
         return [line["line"], *measured, f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}",
                 str(len(line["kept"])), str(len(line["thrown_away"])),
-                {"ok": "met", "slower": "missed"}.get(line["verdict"], line["verdict"]), cpu_text(line), by_name[line["line"]].what]
+                {"ok": "met", "slower": "missed"}.get(line["verdict"], line["verdict"]), line["cpu"], line["what"]]
 
     verdicts = [line["verdict"] for line in lines]
     kept, thrown = (sum(len(line[key]) for line in lines) for key in ("kept", "thrown_away"))
@@ -412,7 +417,7 @@ def main(arguments) -> int:
     try:
         measuring.measure(rounds.say)
     finally:  # Ctrl-C and a failed run leave the results so far
-        lines = measuring.report()
+        lines = with_texts(measuring.report())
         print(text_of(lines, options.drift), flush=True)
         if options.json:
             pathlib.Path(options.json).write_text(json.dumps({"rows": lines}, indent=1) + "\n")

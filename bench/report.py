@@ -448,6 +448,27 @@ def how_it_ended(outcome: typing.Optional[dict], bound: float) -> str:
     return f"{outcome['how']} after {outcome['seconds']:.3f} s"
 
 
+# ------------------------------------------------------------------------------------ bars.py
+
+
+def judged_rows(file: dict) -> str:
+    """Returns the table of bars.py, with how many of its bars are met."""
+
+    def cells(row: dict) -> list:
+        measured = ["-"] * 3
+        if "ratio" in row:
+            measured = [f"{number(row['beside'])} {row['unit']}", f"{number(row['slime'])} {row['unit']}",
+                        f"{row['ratio']:.3g} ({span(row['ratio_spread'])})"]
+        return [row["what"], *measured, f"{'at most' if row['less_is_better'] else 'at least'} {row['bar']:g}",
+                {"ok": "met", "slower": "missed"}.get(row["verdict"], row["verdict"]), row["cpu"].replace(" | ", ", ")]
+
+    head = ["what", "beside", "Slime", "ratio (of the rounds)", "bar", "", "CPU seconds: beside, Slime"]
+    verdicts = [row["verdict"] for row in file["rows"]]
+    kept, thrown = (sum(len(row[key]) for row in file["rows"]) for key in ("kept", "thrown_away"))
+    return (f"{markdown(head, list(map(cells, file['rows'])))}\n\n{verdicts.count('ok')} of {len(verdicts)} bars are "
+            f"met. {kept} pairs of runs count; {thrown} were thrown away because the cache-line time changed.")
+
+
 # ------------------------------------------------------------------------------------- files
 
 
@@ -466,7 +487,8 @@ KINDS = {"tables": Kind("tables", "lines", bench_tables, bench_plots),
          "perftest": Kind("perftest", "comparisons", lambda file: markdown(*perftest_rows(file))),
          "grpc": Kind("grpc", "comparisons", matrix_tables, matrix_plots),
          "ray": Kind("ray", "summary", ray_tables, ray_plots),
-         "engines": Kind("engines", "figures", engine_tables)}
+         "engines": Kind("engines", "figures", engine_tables),
+         "bars": Kind("bars", "rows", judged_rows)}
 
 
 def kind_of(file: dict) -> Kind:
@@ -478,7 +500,7 @@ def kind_of(file: dict) -> Kind:
     for kind in KINDS.values():
         if kind.parts in file:
             return kind
-    raise Wrong("not a file of `slime bench` or of a script in bench/compare")
+    raise Wrong("not a file of `slime bench`, of bars.py or of a script in bench/compare")
 
 
 def read(path: pathlib.Path) -> dict:
@@ -501,7 +523,7 @@ def put_together(files: list) -> dict:
     for file in files[1:]:
         if kind_of(file) is not kind:
             raise Wrong("the files are of different kinds")
-        named = {part.get("name", id(part)): part for part in [*out[kind.parts], *file[kind.parts]]}
+        named = {part.get("name", part.get("line", id(part))): part for part in [*out[kind.parts], *file[kind.parts]]}
         out[kind.parts] = list(named.values())
     return out
 

@@ -263,18 +263,39 @@ def test_one_block_has_its_time_a_list_its_speed_and_a_missed_bar_its_ratio(tabl
     assert "0.87" not in text
 
 
+def judged(name, verdict, kept, **measured):
+    return {"line": name, "figure": "p50_us", "less_is_better": True, "bar": 1.5, "verdict": verdict, "unit": "us",
+            "what": f"what {name} is", "cpu": "1.00+2.00/M | -", "kept": [{}] * kept, "thrown_away": [{}], **measured}
+
+
+JUDGED = {"rows": [
+    judged("calls", "ok", 3, beside=2.0, slime=2.5, ratio=1.25, ratio_spread=[1.1, 1.3]),
+    judged("blocks", "slower", 3, beside=1.0, slime=2.0, ratio=2.0, ratio_spread=[1.9, 2.1]),
+    judged("late", "not judged", 0),
+]}
+
+
+def test_a_row_of_bars_has_both_sides_its_ratio_and_its_verdict(table):
+    lines = table(JUDGED).splitlines()
+    assert lines[2:5] == [
+        "| what calls is | 2 us | 2.5 us | 1.25 (1.1 to 1.3) | at most 1.5 | met | 1.00+2.00/M, - |",
+        "| what blocks is | 1 us | 2 us | 2 (1.9 to 2.1) | at most 1.5 | missed | 1.00+2.00/M, - |",
+        "| what late is | - | - | - | at most 1.5 | not judged | 1.00+2.00/M, - |"]
+    assert lines[-1].startswith("1 of 3 bars are met. 6 pairs of runs count; 3 were thrown away")
+
+
 # ------------------------------------------------------------------------------- files, pages
 
 
 @pytest.mark.parametrize(("content", "mark"), [(ALL, "tables"), (CAPTURED["ctrl"], "ctrl"), (MATRIX, "grpc"),
-                                               (ARRAYS, "ray"), (ENGINES, "engines")])
+                                               (ARRAYS, "ray"), (ENGINES, "engines"), (JUDGED, "bars")])
 def test_tables_go_between_the_marks_of_a_page_and_again(table, tmp_path, content, mark):
     page = tmp_path / "page.md"
     page.write_text(f"before\n<!-- {mark}: begin -->\nstale\n<!-- {mark}: end -->\nafter\n")
     assert table(content, "--into", page) == ""
     text = page.read_text()
     assert text.startswith(f"before\n<!-- {mark}: begin -->\n\n")
-    assert text.endswith(f"|\n\n<!-- {mark}: end -->\nafter\n") or mark == "engines"
+    assert text.endswith(f"|\n\n<!-- {mark}: end -->\nafter\n") or mark in ("engines", "bars")
     assert "stale" not in text
     table(content, "--into", page)
     assert page.read_text() == text
