@@ -341,7 +341,7 @@ def text_of(lines: list, drift: float) -> str:
                         f"{line['ratio']:.3f}", "{:.3f}-{:.3f}".format(*line["ratio_spread"])]
         return [line["line"], *measured, f"{'<=' if line['less_is_better'] else '>='} {line['bar']:g}",
                 str(len(line["kept"])), str(len(line["thrown_away"])),
-                {"ok": "met", "slower": "missed"}.get(line["verdict"], line["verdict"]), line["cpu"], line["what"]]
+                tables.VERDICTS[line["verdict"]], line["cpu"], line["what"]]
 
     verdicts = [line["verdict"] for line in lines]
     kept, thrown = (sum(len(line[key]) for line in lines) for key in ("kept", "thrown_away"))

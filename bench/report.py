@@ -451,6 +451,9 @@ def how_it_ended(outcome: typing.Optional[dict], bound: float) -> str:
 # ------------------------------------------------------------------------------------ bars.py
 
 
+VERDICTS = {"ok": "met", "slower": "missed", "not judged": "not judged"}
+
+
 def judged_rows(file: dict) -> str:
     """Returns the table of bars.py, with how many of its bars are met."""
 
@@ -460,7 +463,7 @@ def judged_rows(file: dict) -> str:
             measured = [f"{number(row['beside'])} {row['unit']}", f"{number(row['slime'])} {row['unit']}",
                         f"{row['ratio']:.3g} ({span(row['ratio_spread'])})"]
         return [row["what"], *measured, f"{'at most' if row['less_is_better'] else 'at least'} {row['bar']:g}",
-                {"ok": "met", "slower": "missed"}.get(row["verdict"], row["verdict"]), row["cpu"].replace(" | ", ", ")]
+                VERDICTS[row["verdict"]], row["cpu"].replace(" | ", ", ")]
 
     head = ["what", "beside", "Slime", "ratio (of the rounds)", "bar", "", "CPU seconds: beside, Slime"]
     verdicts = [row["verdict"] for row in file["rows"]]

@@ -41,8 +41,8 @@ inline constexpr unsigned kLoopLooks = 8;
 // otherwise the process that it waits for may get no processor until this thread's time slice is
 // used up. Longer than a running peer takes to answer.
 inline constexpr Nanos kLoopYieldAfter = std::chrono::microseconds(3);
-// A loop's thread that always has work yields its processor this often. Peers on the same processor
-// would wait for its whole time slice otherwise, which is several milliseconds.
+// A loop's thread whose pollers always have work yields its processor this often. Peers on the
+// same processor would wait for its whole time slice otherwise, which is several milliseconds.
 inline constexpr Nanos kLoopBusyYield = std::chrono::microseconds(100);
 // How long a waiting caller drives the loop before it checks whether its wait is over, and lets
 // other waiting callers check.

@@ -1,5 +1,7 @@
 #include "agent/operations/peer_operation.h"
 
+#include <algorithm>
+
 #include "agent/connecting/session.h"
 #include "agent/limits.h"
 #include "agent/operations/operation_table.h"
@@ -7,7 +9,7 @@
 namespace slime::agent {
 
 void PeerOperation::begin(const transport::Loop& loop, Nanos timeout, bool coarse) {
-  if (!coarse || timeout < limits::kCoarseTimeout) {
+  if (!coarse || std::min(timeout, patience()) < limits::kCoarseTimeout) {
     began = loop.now();
     deadline = deadline_after(began, timeout);
   } else {

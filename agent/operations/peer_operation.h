@@ -46,8 +46,8 @@ class PeerOperation : public OperationRecord {
   // Returns whether the operation counts as in flight. One that may wait without end does not.
   [[nodiscard]] virtual bool counts() const { return true; }
 
-  // Sets the begin of the operation and its deadline. `coarse`: by Clock::coarse_now(), if the
-  // timeout is long. Call before the operation is submitted.
+  // Sets the begin of the operation and its deadline. `coarse`: by Clock::coarse_now(), if timeout
+  // and patience are long. Call before the operation is submitted.
   void begin(const transport::Loop& loop, Nanos timeout, bool coarse);
   // Ends the operation with kCancelled, if it can still be taken back.
   void cancel();
