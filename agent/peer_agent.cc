@@ -84,7 +84,7 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
   if (!agent_) return Future<None>::ready(no_agent());
   ByteVector body;
   try {
-    body.assign(bytes.begin(), bytes.end());
+    append_bytes(body, bytes);
   } catch (const std::bad_alloc&) {
     return Future<None>::ready(
         Status(Code::kResourceExhausted, str("no memory to copy a message of ", bytes.size(), " bytes")));

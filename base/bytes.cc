@@ -1,5 +1,6 @@
 #include "base/bytes.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/check.h"
@@ -15,6 +16,23 @@ int hex_digit(char c) {
 }
 
 }  // namespace
+
+namespace detail {
+
+void append_many(ByteVector& out, Bytes bytes) {
+  const std::size_t before = out.size();
+  // Before the comparison of addresses, since it may move the vector.
+  if (bytes.size() > out.capacity() - before)
+    out.reserve(std::max(2 * out.capacity(), before + bytes.size()));
+  if (!is_slow_copy(out.data() + before, bytes.data())) {
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  } else {
+    out.resize(before + bytes.size());
+    copy_backward(out.data() + before, bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace detail
 
 void ByteWriter::text(std::string_view value) {
   SLIME_CHECK(value.size() <= std::numeric_limits<std::uint16_t>::max());

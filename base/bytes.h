@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/copy.h"
+
 namespace slime {
 
 static_assert(std::endian::native == std::endian::little,
@@ -23,9 +25,21 @@ using ByteVector = std::vector<std::byte>;
 inline void copy_parts(std::span<const Bytes> parts, std::byte* to) {
   for (const Bytes part : parts) {
     // an empty part may have no address
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    if (!part.empty()) copy_bytes(to, part.data(), part.size());
     to += part.size();
   }
+}
+
+namespace detail {
+void append_many(ByteVector& out, Bytes bytes);
+}
+
+// Appends `bytes`, which are not in `out`. As fast as copy_bytes().
+inline void append_bytes(ByteVector& out, Bytes bytes) {
+  if (bytes.size() < kSlowCopyBytes)
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  else
+    detail::append_many(out, bytes);
 }
 
 inline Bytes as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
@@ -86,7 +100,7 @@ class ByteWriter {
            std::is_floating_point_v<T>) void write(const T& value) {
     append(std::as_bytes(std::span(&value, 1)));
   }
-  void append(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  void append(Bytes bytes) { append_bytes(out_, bytes); }
   // Appends a u16 length and the text. The text must not exceed 65,535 bytes: callers check their
   // own limits before.
   void text(std::string_view value);

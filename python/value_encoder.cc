@@ -98,8 +98,7 @@ class Encoder {
     return true;
   }
   bool append(const void* data, std::size_t size) {
-    const auto* const from = static_cast<const std::byte*>(data);
-    body_.insert(body_.end(), from, from + size);
+    append_bytes(body_, {static_cast<const std::byte*>(data), size});
     return true;
   }
   // Writes a length into the smallest length field that can hold it, after the tag of that field.

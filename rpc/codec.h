@@ -48,7 +48,7 @@ class ByteSink {
     if (size == 1) {  // most writes are tags
       out_.push_back(*first);
     } else {
-      out_.insert(out_.end(), first, first + size);
+      append_bytes(out_, {first, size});
     }
   }
 
@@ -311,7 +311,8 @@ class FlatReader {
   bool read(ByteVector& out) {
     Bytes bytes;
     if (!read(bytes)) return false;
-    out.assign(bytes.begin(), bytes.end());
+    out.clear();
+    append_bytes(out, bytes);
     return true;
   }
   // Like read(), but large bytes are read into memory of the body pool. Give that memory back with
@@ -325,7 +326,8 @@ class FlatReader {
     if (!read(bytes)) return false;
     if (bytes.size() >= limits::kLargeBody) [[unlikely]]
       out = take_body(bytes.size());
-    out.assign(bytes.begin(), bytes.end());
+    out.clear();
+    append_bytes(out, bytes);
     return true;
   }
   template <class T>

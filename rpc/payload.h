@@ -3,13 +3,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/copy.h"
 #include "rpc/attachment.h"
 #include "rpc/limits.h"
 #include "transport/endpoint.h"
@@ -127,7 +127,7 @@ class Payload {
     if (bytes.size() > kInsideBytes) pulled_ = Buffer(bytes.size());
     std::byte* const to = bytes.size() > kInsideBytes ? pulled_.data() : inside_.data();
     SLIME_CHECK(to != nullptr);
-    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    if (!bytes.empty()) copy_bytes(to, bytes.data(), bytes.size());
     bytes_ = {to, bytes.size()};
   }
   void take(Payload& other) noexcept {

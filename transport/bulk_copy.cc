@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/str.h"
 
 #if defined(__x86_64__)
@@ -82,8 +83,8 @@ constexpr std::size_t kHotPiece = 256 * 1024;
 
 void copy_hot(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (; bytes > kHotPiece; to += kHotPiece, from += kHotPiece, bytes -= kHotPiece)
-    std::memcpy(to, from, kHotPiece);
-  std::memcpy(to, from, bytes);
+    copy_bytes(to, from, kHotPiece);
+  copy_bytes(to, from, bytes);
 }
 
 // A thread may count on 5/8 (kOurParts / kCacheParts) of the last-level cache. Other users have the
@@ -109,7 +110,7 @@ void bulk_copy_cold(void* to, const void* from, std::size_t bytes, [[maybe_unuse
     return copy_past_caches(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
                             static_cast<const std::byte*>(next));
 #endif
-  std::memcpy(to, from, bytes);
+  copy_bytes(to, from, bytes);
 }
 
 void bulk_copy_end() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/copy.h"
 #include "transport/limits.h"
 
 namespace slime::transport {
@@ -68,7 +69,7 @@ void bulk_copy_long(void* to, const void* from, std::size_t bytes, const void* n
 // bulk_copy_end() before a store that tells another thread of the copied bytes.
 inline void bulk_copy(void* to, const void* from, std::size_t bytes, const void* next) {
   if (bytes < limits::kColdCopyBytes)
-    std::memcpy(to, from, bytes);
+    copy_bytes(to, from, bytes);
   else
     bulk_copy_long(to, from, bytes, next);
 }

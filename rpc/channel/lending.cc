@@ -1,10 +1,10 @@
 #include "rpc/channel/lending.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/str.h"
 #include "rpc/channel/answer_box.h"
 #include "rpc/codec/body_pool.h"
@@ -81,7 +81,7 @@ Status Lending::lend(OutFrame& frame, ByteVector&& body, Handle& lent) {
 Status Lending::place(ByteVector&& body, Lent& to, transport::RegionDescriptor& region) {
   to.block = connection_.blocks().take_to_lend(body.size());
   if (to.block != nullptr) {
-    std::memcpy(to.block->bytes().data(), body.data(), body.size());
+    copy_bytes(to.block->bytes().data(), body.data(), body.size());
     to.block_bytes = body.size();
     region = to.block->region().describe();
     give_body(std::move(body));

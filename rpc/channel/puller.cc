@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/copy.h"
 #include "base/str.h"
 #include "rpc/server/server_impl.h"
 
@@ -278,7 +279,7 @@ Status Puller::place_attachments(Pull& pull, const wire::AttachmentTable& table)
   SLIME_TRY(take_body(pull, table, *result));
   for (std::size_t i = 0; i < count; ++i) {
     const Bytes from = table.entries[i].bytes;
-    if (!from.empty()) std::memcpy(room[i].data(), from.data(), from.size());
+    if (!from.empty()) copy_bytes(room[i].data(), from.data(), from.size());
     counters_.copied_bytes += from.size();
   }
   pull.result = std::move(result);
@@ -296,7 +297,7 @@ Status Puller::take_body(Pull& pull, const wire::AttachmentTable& table, Attache
   }
   result.memory = Buffer(std::max<std::size_t>(table.body.size(), 1));
   if (result.memory.data() == nullptr) return Status(Code::kResourceExhausted, "no memory for a body");
-  if (!table.body.empty()) std::memcpy(result.memory.data(), table.body.data(), table.body.size());
+  if (!table.body.empty()) copy_bytes(result.memory.data(), table.body.data(), table.body.size());
   result.body = {result.memory.data(), table.body.size()};
   return {};
 }

@@ -1,10 +1,15 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "base/bytes.h"
+#include "base/copy.h"
 #include "base/ids.h"
+#include "base/random.h"
 
 using slime::ByteReader;
 using slime::Bytes;
@@ -88,4 +93,40 @@ TEST_CASE("instance ids are random, print and parse") {
   CHECK(a.to_string().size() == 32);
   CHECK(slime::InstanceId::parse(a.to_string()) == a);
   CHECK_FALSE(slime::InstanceId::parse("1234").has_value());
+}
+
+TEST_CASE("bytes are copied and appended whole, wherever the target lies from the source in a page") {
+  constexpr std::size_t kPage = 4096;
+  ByteVector from(4 * kPage);
+  slime::Rng(20261129).fill(from);
+  ByteVector room(6 * kPage);
+  // the distance at which `to` lies `behind` bytes behind the source
+  const auto gap = [&](const ByteVector& to, std::size_t behind) {
+    return (reinterpret_cast<std::uintptr_t>(from.data()) + behind -
+            reinterpret_cast<std::uintptr_t>(to.data())) %
+           kPage;
+  };
+  for (const std::size_t bytes : {0U, 1U, 2047U, 2048U, 2049U, 3072U, 5001U, 12288U}) {
+    const Bytes source(from.data(), bytes);
+    for (std::size_t behind = 0; behind < 24; ++behind) {
+      CAPTURE(bytes);
+      CAPTURE(behind);
+      std::fill(room.begin(), room.end(), std::byte{7});
+      ByteVector copied = room;
+      const std::size_t at = gap(copied, behind);
+      slime::copy_bytes(copied.data() + at, source.data(), bytes);
+      CHECK(std::equal(source.begin(), source.end(), copied.data() + at));
+      CHECK(std::equal(copied.begin(), copied.begin() + static_cast<std::ptrdiff_t>(at), room.begin()));
+      const auto rest = static_cast<std::ptrdiff_t>(at + bytes);
+      CHECK(std::equal(copied.begin() + rest, copied.end(), room.begin() + rest));
+
+      ByteVector appended;
+      appended.reserve(room.size());  // so that it stays where it is
+      appended.resize(gap(appended, behind), std::byte{7});
+      const std::size_t before = appended.size();
+      slime::append_bytes(appended, source);
+      CHECK(appended.size() == before + bytes);
+      CHECK(std::equal(source.begin(), source.end(), appended.data() + before));
+    }
+  }
 }

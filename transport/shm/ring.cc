@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy.h"
 #include "base/fence.h"
 #include "base/str.h"
 
@@ -83,7 +83,7 @@ Result<std::size_t> RingWriter::write(std::span<const iovec> parts) {
   if (all == 0) return all;
   put(static_cast<std::uint32_t>(all), [&](std::byte* to) {
     for (const iovec& part : parts) {
-      if (part.iov_len > 0) std::memcpy(to, part.iov_base, part.iov_len);
+      if (part.iov_len > 0) copy_bytes(to, part.iov_base, part.iov_len);
       to += part.iov_len;
     }
   });
@@ -105,7 +105,7 @@ Result<std::size_t> RingWriter::write_pieces(std::span<const iovec> parts, std::
       for (std::size_t left = length; left > 0;) {
         const iovec& part = parts.front();
         const std::size_t now = std::min(left, part.iov_len - in_part);
-        if (now > 0) std::memcpy(to, static_cast<const std::byte*>(part.iov_base) + in_part, now);
+        if (now > 0) copy_bytes(to, static_cast<const std::byte*>(part.iov_base) + in_part, now);
         to += now;
         left -= now;
         in_part += now;
@@ -201,7 +201,7 @@ Result<std::size_t> RingReader::read(std::span<const iovec> parts) {
                                             " of a ring of ", memory_.bytes));
       }
       const std::size_t now = std::min<std::size_t>(left_, part.iov_len - got);
-      std::memcpy(static_cast<std::byte*>(part.iov_base) + got, from_, now);
+      copy_bytes(static_cast<std::byte*>(part.iov_base) + got, from_, now);
       got += now;
       take(now);
     }

@@ -1,8 +1,8 @@
 #include "transport/soft/direct_copies.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy.h"
 #include "transport/bulk_copy.h"
 
 namespace slime::transport::soft {
@@ -130,8 +130,8 @@ std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding
       const CopyBlock& next = copies[count + 1];
       ask_for_block(source + (read ? next.remote_offset : next.local_offset));
     }
-    std::memcpy(target + (read ? copy.local_offset : copy.remote_offset),
-                source + (read ? copy.remote_offset : copy.local_offset), copy.length_bytes);
+    copy_bytes(target + (read ? copy.local_offset : copy.remote_offset),
+               source + (read ? copy.remote_offset : copy.local_offset), copy.length_bytes);
     left -= std::min(left, std::max(copy.length_bytes, limits::kCopyStepLeast));
     bytes += copy.length_bytes;
     ++count;

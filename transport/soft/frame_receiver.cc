@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/copy.h"
 #include "base/str.h"
 
 namespace slime::transport::soft {
@@ -149,7 +150,7 @@ void FrameReceiver::take_payload(Bytes& input) {
   if (!link_.working()) return;
   const std::size_t bytes = std::min(payload_.left(), input.size());
   if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
-  if (payload_.kind() != Payload::Kind::kDiscard) std::memcpy(payload_.to(), input.data(), bytes);
+  if (payload_.kind() != Payload::Kind::kDiscard) copy_bytes(payload_.to(), input.data(), bytes);
   note_placed(bytes);
   input = input.subspan(bytes);
 }

@@ -15,7 +15,7 @@ void append_from(std::span<const Bytes> parts, std::size_t skipped, ByteVector& 
     const std::size_t left_out = std::min(skipped, part.size());
     skipped -= left_out;
     part = part.subspan(left_out);
-    to.insert(to.end(), part.begin(), part.end());
+    append_bytes(to, part);
   }
 }
 
