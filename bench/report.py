@@ -469,7 +469,7 @@ def judged_rows(file: dict) -> str:
     verdicts = [row["verdict"] for row in file["rows"]]
     kept, thrown = (sum(len(row[key]) for row in file["rows"]) for key in ("kept", "thrown_away"))
     return (f"{markdown(head, list(map(cells, file['rows'])))}\n\n{verdicts.count('ok')} of {len(verdicts)} bars are "
-            f"met. {kept} pairs of runs count; {thrown} were thrown away because the cache-line time changed.")
+            f"met.\n{kept} pairs of runs count; {thrown} were thrown away because the cache-line time changed.")
 
 
 # ------------------------------------------------------------------------------------- files
