@@ -101,7 +101,10 @@ Status Registrar::close(Nanos bound) {
 
 RegistryView Registrar::view() const {
   const MutexLock lock(mutex_);
-  return view_;
+  RegistryView out = view_;
+  // Handshakes already use new keys while this agent still applies the answer that brought them.
+  if (options_.keyring) out.newest_key = options_.keyring->newest();
+  return out;
 }
 
 // ----------------------------------------------------------------------- requests of other threads
@@ -254,7 +257,6 @@ void Registrar::took_lease(const ctrl::Lease& lease) {
   on_links_(lease.links);
   if (options_.keyring) tell_keys(options_.keyring->begin(lease.keys, lease.heartbeat_interval));
   const MutexLock lock(mutex_);
-  if (options_.keyring) view_.newest_key = options_.keyring->newest();
   view_.incarnation = lease.incarnation;
   view_.server_epoch = lease.server_epoch;
   view_.revision = lease.revision;
@@ -358,7 +360,6 @@ void Registrar::apply(const ctrl::Changes& changes) {
   const MutexLock lock(mutex_);
   view_.revision = changes.revision;
   view_.server_epoch = changes.server_epoch;
-  if (options_.keyring) view_.newest_key = options_.keyring->newest();
   ++view_.heartbeats;
 }
 
