@@ -56,6 +56,12 @@ inline constexpr Nanos kLoopHelpSpin = std::chrono::microseconds(150);
 // A sleep of a waiting caller that ends this soon makes the next wait spin for kLoopHelpSpin. It is
 // longer than that, because it contains the time that sleeping threads of both sides take to wake.
 inline constexpr Nanos kLoopSoon = std::chrono::microseconds(300);
+// After so many spins in vain more than with work, a caller that drives sleeps at once. Each
+// kLoopVainWaits-th wait spins, to see whether that has changed.
+inline constexpr int kLoopVainSpins = 2;
+inline constexpr unsigned kLoopVainWaits = 16;
+// How long such a caller sleeps in place of the loop's thread before it leaves the loop to it.
+inline constexpr Nanos kLoopHelpRest = std::chrono::milliseconds(10);
 // A wait with less time left than this yields instead of sleeping: the kernel may end a sleep this
 // much too late.
 inline constexpr Nanos kLoopShortestSleep = std::chrono::microseconds(50);
@@ -79,7 +85,8 @@ inline constexpr Nanos kLoopNap = std::chrono::microseconds(50);
 inline constexpr Nanos kLoopLongestNap = std::chrono::microseconds(500);
 // The same while other callers sleep until bulk data has moved: each look delays a call by 20 us.
 inline constexpr Nanos kLoopPatientNap = std::chrono::milliseconds(2);
-// After so many looks such a thread sleeps until an event again.
+// After so many pauses in which no caller began an operation beside others, such a thread sleeps
+// until an event again.
 inline constexpr int kLoopAsideLooks = 64;
 // How many times a caller tries to drive while such a thread looks, which takes less than 1 us.
 inline constexpr int kLoopAsideTries = 256;

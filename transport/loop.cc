@@ -75,9 +75,11 @@ void Loop::post(Task task) {
   // The task that came first has woken the thread for all that wait.
   if (!posted_.add(std::move(task))) return;
   if (!blocked_.load(std::memory_order_seq_cst)) return;
-  // Signals nothing if a caller drives in place of the thread: that caller looks for posted work
-  // before it leaves.
-  if (has_thread() && driver_.load(std::memory_order_seq_cst) != std::thread::id{}) return;
+  // Signals nothing if a caller drives in place of the thread and is awake: that caller looks for
+  // posted work before it leaves.
+  if (has_thread() && driver_.load(std::memory_order_seq_cst) != std::thread::id{} &&
+      helping_.load(std::memory_order_seq_cst) != Help::kRests)
+    return;
   wake_.signal();
 }
 
@@ -277,12 +279,16 @@ bool Loop::wait_fds(TimePoint block_until) {
     sleep_lent(timeout_ms == 0);
     timeout_ms = 0;
   }
+  const bool ran = take_events(timeout_ms);
+  if (may_block) blocked_.store(false, std::memory_order_seq_cst);
+  return ran;
+}
+
+// Waits for events of the descriptors and handles them. Returns whether there was one.
+bool Loop::take_events(int timeout_ms) {
   WatchedFds::Ready ready;
   fds_.wait(ready, timeout_ms);
-  if (may_block) {
-    blocked_.store(false, std::memory_order_seq_cst);
-    now_.reset();
-  }
+  if (timeout_ms != 0) now_.reset();
   if (ready.count > 0) {
     fds_told_ = true;
     fd_pace_.note_events(steady_now());

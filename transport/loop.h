@@ -13,10 +13,12 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transport/limits.h"
+#include "transport/loop/aside.h"
 #include "transport/loop/bed.h"
 #include "transport/loop/deferrals.h"
 #include "transport/loop/drive_queue.h"
 #include "transport/loop/fd_pace.h"
+#include "transport/loop/help_spin.h"
 #include "transport/loop/pollers.h"
 #include "transport/loop/posted_tasks.h"
 #include "transport/loop/spin_policy.h"
@@ -78,7 +80,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void wait_until(UniqueFunction<bool()> done, TimePoint deadline);
   // Waits until `done()` returns true or the deadline passes. Without a loop thread: like
   // wait_until(). Otherwise drives the loop in place of its sleeping thread for as long as spinning
-  // pays, then calls `sleep`. Callbacks run in the caller while it drives.
+  // pays, or sleeps until the loop's descriptors have events, then calls `sleep`. Callbacks run in
+  // the caller while it drives.
   void wait(UniqueFunction<bool()> done, TimePoint deadline, Task sleep) override;
   // Lets the calling thread drive the loop for one short task, while the loop's thread sleeps or if
   // the loop has no thread. Polls nothing, so only work that the task begins causes callbacks.
@@ -146,8 +149,8 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void remove_poller(Poller& poller);
 
  private:
-  // A caller inside help() drives, which never blocks. kLong: for kLoopLongWait already.
-  enum class Help : std::uint8_t { kNone, kShort, kLong };
+  // A caller inside help() drives. kLong: for kLoopLongWait already; kRests: it sleeps meanwhile.
+  enum class Help : std::uint8_t { kNone, kShort, kLong, kRests };
 
   // How the loop's thread itself drives.
   struct OwnDrive {
@@ -174,16 +177,15 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   void lend(TimePoint until);
   void lend_busy();
   void sleep_lent(bool at_once);
-  bool stays_aside();
-  void leave_aside();
   void return_to_bed();
-  [[nodiscard]] bool aside() const { return aside_.load(std::memory_order_relaxed); }
   bool nap(Nanos time) const;
   bool drive_beside_thread();
   void wait_for_drive(TimePoint until, bool threaded);
   bool look();
   bool turn(TimePoint block_until);
   bool wait_fds(TimePoint block_until);
+  bool take_events(int timeout_ms);
+  bool rest(TimePoint until);
   void thread_main();
   [[nodiscard]] TimePoint steady_now() const;
 
@@ -207,7 +209,7 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   std::atomic<int> patient_{0};      // those of them that sleep and are expected to for long
   std::atomic<bool> wanted_{false};  // a caller in wait() asks the thread to let it drive
   std::atomic<Help> helping_{Help::kNone};
-  std::atomic<Nanos> help_spin_;
+  HelpSpin help_spin_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_thread_{false};
 
@@ -217,12 +219,10 @@ class Loop final : public Driver, public std::enable_shared_from_this<Loop> {
   FdPace fd_pace_;
   SpinPolicy spin_;
   OwnDrive own_drive_;
-  bool borrowed_ = false;   // a Borrowed is alive
-  bool left_ = false;       // set by leave_to_thread(): the loop's thread runs the rest
-  bool runs_rest_ = false;  // the Borrowed runs the work that its task defers
-  bool helped_ = false;     // a caller has driven inside help() since the thread last looked
-  // The thread looks again every `nap`: callers that stop driving arm nothing and wake no thread.
-  std::atomic<bool> aside_{false};
+  bool borrowed_ = false;            // a Borrowed is alive
+  bool left_ = false;                // set by leave_to_thread(): the loop's thread runs the rest
+  bool runs_rest_ = false;           // the Borrowed runs the work that its task defers
+  Aside aside_;                      // whether the loop's thread leaves the loop to its callers
   bool fds_told_ = false;            // descriptors had events since a caller in help() last checked
   TimePoint thread_until_ = kNever;  // when the sleeping thread wakes by itself to drive again
   unsigned looks_ = 0;

@@ -43,10 +43,7 @@ void Loop::sleep_or_yield(UniqueFunction<bool()>& done, TimePoint deadline, Task
   patient_.fetch_sub(patient, std::memory_order_relaxed);
   const Nanos slept = steady_clock().now() - began;
   expects_long_wait = slept >= limits::kLoopLongSleep;
-  // If the work was done soon after the caller fell asleep, the next wait spins for longer: without
-  // threads that sleep and are woken on both sides, the work would take less time still.
-  const bool soon = done() && slept < limits::kLoopSoon;
-  help_spin_.store(soon ? limits::kLoopHelpSpin : options_.spin, std::memory_order_relaxed);
+  help_spin_.note_sleep(done() && slept < limits::kLoopSoon);
 }
 
 // Lets a waiting caller drive the loop for as long as spinning pays: a reply that comes soon then
@@ -57,27 +54,37 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   helping_.store(Help::kShort, std::memory_order_relaxed);
   // Descriptors had events while a caller drove before. Each such event would wake the loop's
   // thread, which could not drive, so events do not wake the thread while this caller drives.
-  if (std::exchange(fds_told_, false)) bed_.hear_fds(false);
+  if (std::exchange(fds_told_, false) && !aside_.on()) bed_.hear_fds(false);
   const TimePoint began = steady_now();
   const bool busy = spin_.idle(began) < limits::kLoopLongWait;
   spin_.restart(began);
-  const Nanos usual = help_spin_.load(std::memory_order_relaxed);
-  const auto spin = [this, usual, busy] {
+  const Nanos usual = help_spin_.usual();
+  const bool may_rest = pollers_.empty();
+  const bool in_vain = may_rest && help_spin_.in_vain();
+  bool rested = false;
+  const auto spin = [this, usual, busy, in_vain] {
     // Bulk data pauses while the peer takes what the wire holds. If the loop had no work lately,
     // the others wait for something else, such as slow calls.
     if (busy && waits_for_bulk()) return limits::kLoopLongWait;
-    return spin_.expects() ? std::max(usual, limits::kLoopHelpSpin) : usual;
+    if (spin_.expects()) return std::max(usual, limits::kLoopHelpSpin);
+    return in_vain ? Nanos(1) : usual;
   };
   bool handed_over = false;
-  while (!done() && steady_now() < deadline && spin_.idle(steady_now()) < spin()) {
+  while (!done() && steady_now() < deadline) {
+    if (spin_.idle(steady_now()) >= spin()) {
+      if (!may_rest || !rest(std::min(deadline, began + limits::kLoopHelpRest))) break;
+      rested = true;
+    }
     if (steady_now() - began >= limits::kLoopLongWait) {
       helping_.store(Help::kLong, std::memory_order_relaxed);
       handed_over = wanted_.load(std::memory_order_relaxed);
     }
     if (handed_over || stopping_.load(std::memory_order_acquire)) break;
     if (!look()) turn(kNever);
-    helped_ = true;
+    aside_.note_help();
   }
+  if (rested && done() && steady_now() - began < limits::kLoopSoon) help_spin_.note_sleep(true);
+  if (may_rest && !in_vain) help_spin_.note_spin(!rested);
   // Another caller may sleep until lazily deferred work completes its operation.
   if (waiting_.load(std::memory_order_relaxed) > 1 && !deferrals_.empty()) deferrals_.hurry();
   run_last();
@@ -85,8 +92,26 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
   if (handed_over)
     expects_long_wait = true;
   else if (!done())
-    leave_aside();  // this caller is about to sleep
+    aside_.leave();  // this caller is about to sleep
   end_drive();
+}
+
+// Sleeps in place of the loop's thread until the descriptors have an event or a task is posted.
+// That wakes one thread; if the loop's thread slept here, it would have to wake the caller, too.
+// Returns false if the caller should leave the loop to the thread: another caller may begin
+// operations, or something is due within a millisecond.
+bool Loop::rest(TimePoint until) {
+  const Nanos left = std::min(until, next_timer()) - steady_now();
+  const auto time = std::chrono::floor<std::chrono::milliseconds>(left);
+  if (time <= Nanos::zero() || !deferrals_.empty() || waiting_.load(std::memory_order_relaxed) > 1)
+    return false;
+  if (bed_.hears_fds()) bed_.hear_fds(false);
+  const Help before = helping_.exchange(Help::kRests, std::memory_order_seq_cst);
+  const bool due = posted_.pending(std::memory_order_seq_cst) || stopping_.load(std::memory_order_seq_cst);
+  if (take_events(due ? 0 : static_cast<int>(time.count()))) spin_.note_work();
+  helping_.store(before, std::memory_order_relaxed);
+  now_.reset();
+  return true;
 }
 
 // Asks the driving thread to let this caller drive. The loop's thread does so when it has nothing
@@ -96,13 +121,13 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
 bool Loop::take_over(UniqueFunction<bool()>& done) {
   if (try_drive() || drive_beside_thread()) return true;
   const Help other = helping_.load(std::memory_order_relaxed);
-  if (other == Help::kShort) return false;
+  if (other == Help::kShort || other == Help::kRests) return false;
   wanted_.store(true, std::memory_order_relaxed);
   bool drives = false;
   const TimePoint until = steady_clock().now() + limits::kLoopHandOver;
   // The thread may need this core.
   for (int i = 0; !drives && !done(); ++i) {
-    const bool lets_go = other == Help::kLong || aside() || waits_for_bulk();
+    const bool lets_go = other == Help::kLong || aside_.on() || waits_for_bulk();
     if (i >= limits::kLoopHandOverYields && (!lets_go || steady_clock().now() >= until)) break;
     std::this_thread::yield();
     drives = try_drive();
@@ -114,8 +139,9 @@ bool Loop::take_over(UniqueFunction<bool()>& done) {
 bool Loop::borrow(bool alone) {
   if (posted_.pending() || !(try_drive() || drive_beside_thread())) return false;
   if (!has_thread()) return true;
-  const bool early = posted_.pending() || (!aside() && deferrals_.urgent());
-  if (!early && (alone || helped_ || aside())) {
+  const bool early = posted_.pending() || (!aside_.on() && deferrals_.urgent());
+  if (!early && (alone || aside_.helped() || aside_.on())) {
+    if (!alone) aside_.note_many();
     runs_rest_ = alone && !deferrals_.urgent();  // earlier work may call users
     borrowed_ = true;
     return true;
@@ -128,7 +154,7 @@ bool Loop::borrow(bool alone) {
 // caller drives now.
 bool Loop::drive_beside_thread() {
   bool drives = false;
-  for (int i = 0; i < limits::kLoopAsideTries && !drives && aside() && driven_ != this; ++i)
+  for (int i = 0; i < limits::kLoopAsideTries && !drives && aside_.on() && driven_ != this; ++i)
     drives = driver_.load(std::memory_order_relaxed) == std::thread::id{} && try_drive();
   return drives;
 }
@@ -136,7 +162,7 @@ bool Loop::drive_beside_thread() {
 void Loop::give_back() {
   if (!has_thread()) return release_drive();
   if (runs_rest_) run_last();
-  if (left_) leave_aside();
+  if (left_) aside_.leave();
   borrowed_ = left_ = false;
   end_drive();
 }
@@ -151,7 +177,7 @@ void Loop::run_last() {
 // Ends a caller's driving. Wakes the loop's thread if the caller leaves work that the sleeping
 // thread does not know of.
 void Loop::end_drive() {
-  if (aside()) {
+  if (aside_.on()) {
     release_drive();
     if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
     return;
@@ -167,7 +193,8 @@ void Loop::end_drive() {
 // Lets callers drive from here on: the loop's thread is about to sleep, and all pollers are armed.
 void Loop::lend(TimePoint until) {
   thread_until_ = until;
-  own_drive_.on = helped_ = false;
+  own_drive_.on = false;
+  aside_.forget_help();
   bed_.hear_fds(true);
   release_drive();
 }
@@ -179,7 +206,7 @@ void Loop::lend_busy() {
   const bool bulk = others && steady_now() - own_drive_.since >= limits::kLoopLongSleep;
   if (!waits_for_bulk() && !bulk) return;
   blocked_.store(true, std::memory_order_seq_cst);
-  aside_.store(true, std::memory_order_relaxed);
+  aside_.enter();
   lend(steady_now());
   nap(options_.nap);
   sleep_lent(true);
@@ -203,18 +230,18 @@ void Loop::sleep_lent(bool at_once) {
     Nanos pause = options_.nap;
     int looks = 0;
     bool woken = true;
-    bool polls = false;   // there are pollers, and descriptors had no events lately
+    bool covers = false;  // a caller that drives looks at descriptors often, or they had no events lately
     bool worked = false;  // callers had left urgent work
     do {
+      ++looks;
       if (try_drive()) {
         if (woken) wake_.drain();  // before the look at posted tasks, which are posted before a signal
-        aside_.store(stays_aside(), std::memory_order_relaxed);
-        if (!aside()) {
+        if (!aside_.decide(posted_.pending() || stopping_.load(std::memory_order_acquire))) {
           own_drive_.on = true;
           own_drive_.since = steady_clock().now();
           return;
         }
-        polls = !pollers_.empty() && !fds_told_;
+        covers = pollers_.empty() || !fds_told_;
         // Runs the work that callers have left, and lets pollers send what they hold back. Leaves
         // bulk data to the callers: this thread may run on the processor of the peer.
         const int sleepers = waiting_.load(std::memory_order_relaxed);
@@ -224,34 +251,24 @@ void Loop::sleep_lent(bool at_once) {
           worked = deferrals_.urgent() && deferrals_.run();
           pollers_.poll();
         }
-        if (++looks > limits::kLoopAsideLooks) return_to_bed();
+        if (aside_.take_many()) looks = 0;
+        if (looks > limits::kLoopAsideLooks) return_to_bed();
         release_drive();
         if (posted_.pending(std::memory_order_seq_cst)) wake_.signal();
       }
       woken = nap(pause);
-      // The caller that drives waits, too, but does not sleep. Counts it where it has descriptors
-      // to look at, which it does seldom.
+      // The caller that drives waits, too, but does not sleep. Counts it as one that needs this
+      // thread where there may be events that it sees late.
       const int patient = patient_.load(std::memory_order_relaxed);
-      const int drivers =
-          (polls || patient > 0) && helping_.load(std::memory_order_relaxed) != Help::kNone ? 1 : 0;
+      const Help helping = helping_.load(std::memory_order_relaxed);
+      const int drivers = (covers || patient > 0) && helping != Help::kNone ? 1 : 0;
       const bool needed =
           std::exchange(worked, false) || waiting_.load(std::memory_order_relaxed) > drivers + patient;
       const Nanos longest = patient > 0 ? limits::kLoopPatientNap : limits::kLoopLongestNap;
-      pause = aside() && !needed ? std::min(2 * pause, std::max(options_.nap, longest)) : options_.nap;
-    } while (aside() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
+      const bool spare = !needed && (aside_.on() || helping == Help::kRests);
+      pause = spare ? std::min(2 * pause, std::max(options_.nap, longest)) : options_.nap;
+    } while (aside_.on() || !bed_.hears_fds() || stopping_.load(std::memory_order_acquire));
   }
-}
-
-// Returns whether the loop's thread leaves the loop to a caller that drives it again and again.
-// Call on the loop's thread, while it drives.
-bool Loop::stays_aside() {
-  return std::exchange(helped_, false) && !posted_.pending() && !stopping_.load(std::memory_order_acquire);
-}
-
-// Makes the thread drive again when it looks or wakes next, and callers arm and wake as usual.
-void Loop::leave_aside() {
-  helped_ = false;
-  aside_.store(false, std::memory_order_relaxed);
 }
 
 // Lets the thread sleep again instead of looking every `nap`, if nothing would be lost: perhaps
@@ -260,7 +277,7 @@ void Loop::return_to_bed() {
   if (deferrals_.urgent() || !pollers_.arm()) return;
   thread_until_ = std::min(next_timer(), steady_clock().now() + limits::kLoopLongestSleep);
   bed_.hear_fds(true);
-  aside_.store(false, std::memory_order_relaxed);
+  aside_.end();
 }
 
 // Pauses the loop's thread while a caller drives. A signal of wake_ ends the pause, but leaves

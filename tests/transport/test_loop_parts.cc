@@ -12,6 +12,7 @@
 #include "transport/loop/deferrals.h"
 #include "transport/loop/drive_queue.h"
 #include "transport/loop/fd_pace.h"
+#include "transport/loop/help_spin.h"
 #include "transport/loop/pollers.h"
 #include "transport/loop/posted_tasks.h"
 #include "transport/loop/spin_policy.h"
@@ -386,6 +387,32 @@ TEST_CASE("spin policy: spins for longer before work that is expected, and as us
   brief.update(at(1s));
   CHECK(brief.spins(at(1s + 99us)));
   CHECK_FALSE(brief.spins(at(1s + 100us)));
+}
+
+TEST_CASE("help spin: is longer after a short sleep, and as usual after a long one") {
+  HelpSpin spin(20us);
+  CHECK(spin.usual() == 20us);
+  spin.note_sleep(true);
+  CHECK(spin.usual() == limits::kLoopHelpSpin);
+  spin.note_sleep(false);
+  CHECK(spin.usual() == 20us);
+}
+
+TEST_CASE("help spin: after spins in vain most waits sleep at once, until spins meet work again") {
+  HelpSpin spin(20us);
+  for (int i = 0; i < limits::kLoopVainSpins; ++i) {
+    CHECK(!spin.in_vain());
+    spin.note_spin(false);
+  }
+  const auto sleep_at_once = [&spin] {
+    unsigned count = 0;
+    for (unsigned i = 0; i < 4 * limits::kLoopVainWaits; ++i) count += spin.in_vain() ? 1 : 0;
+    return count;
+  };
+  CHECK(sleep_at_once() == 4 * (limits::kLoopVainWaits - 1));
+  for (int i = 0; i < 100; ++i) spin.note_spin(false);
+  for (int i = 0; i < 2 * limits::kLoopVainSpins; ++i) spin.note_spin(true);  // no more than that
+  CHECK(sleep_at_once() == 0);
 }
 
 TEST_CASE("descriptor pace: a busy loop looks after enough turns, or enough time") {

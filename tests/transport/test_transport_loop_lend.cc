@@ -89,6 +89,7 @@ class Event final : public FdHandler {
   void on_fd_events(std::uint32_t) noexcept override {
     std::uint64_t count = 0;
     if (::read(fd_.get(), &count, sizeof count) != sizeof count) return;
+    heard_by = std::this_thread::get_id();
     heard.fetch_add(1);
     heard.notify_all();
   }
@@ -96,6 +97,7 @@ class Event final : public FdHandler {
     for (int now = heard.load(); now < count; now = heard.load()) heard.wait(now);
   }
   std::atomic<int> heard{0};
+  std::thread::id heard_by;  // written before `heard`
 
  private:
   Loop& loop_;
@@ -278,6 +280,60 @@ TEST_CASE("the thread hears of descriptors after callers have driven, and while 
     event.wait_for(before + 1);
   }
   CHECK(steady_clock().now() < end);
+}
+
+// Passes time without sleeping, so that a caller meanwhile spins or, if it spins no more, sleeps.
+void pass(std::chrono::microseconds time) {
+  const TimePoint end = steady_clock().now() + time;
+  while (steady_clock().now() < end) std::this_thread::yield();
+}
+
+TEST_CASE("a caller that sleeps in place of the thread wakes for events and for posted tasks") {
+  const auto loop = start_loop();
+  Event event(*loop);
+  const TimePoint end = soon();
+  int by_caller = 0;
+  for (int round = 0; round < 4000; ++round) {
+    const int before = event.heard;
+    Goal posted;
+    const auto over = [&] { return event.heard > before && posted.reached(); };
+    std::thread partner([&] {
+      pass(std::chrono::microseconds(round % 300));
+      const bool event_first = round % 2 == 0;
+      if (event_first) event.raise();
+      loop->post([&] { posted.reach(); });
+      if (!event_first) event.raise();
+    });
+    loop->wait(over, soon(), [&] {
+      event.wait_for(before + 1);
+      posted.sleep();
+    });
+    CHECK(over());
+    partner.join();
+    if (event.heard_by == std::this_thread::get_id()) ++by_caller;
+  }
+  CHECK(steady_clock().now() < end);  // an event that wakes nothing is seen 10 ms later
+  CHECK(by_caller > 0);
+  MESSAGE("by the caller: " << by_caller << " of 4000");
+}
+
+TEST_CASE("a caller that sleeps in place of the thread serves other callers, too") {
+  const auto loop = start_loop();
+  Event last(*loop);
+  const TimePoint end = soon();
+  std::thread sleeper([&] {
+    while (last.heard == 0)
+      loop->wait([&] { return last.heard > 0; }, steady_clock().now() + milliseconds(20), [] {});
+  });
+  for (int round = 0; round < 2000; ++round) {
+    Goal goal;
+    loop->post([&] { goal.reach(); });
+    goal.wait(*loop);
+    pass(std::chrono::microseconds(round % 100));
+  }
+  CHECK(steady_clock().now() < end);
+  last.raise();
+  sleeper.join();
 }
 
 TEST_CASE("the thread takes over from a caller that drove again and again, and has stopped") {
