@@ -1,9 +1,9 @@
 #include "cache/transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/copy.h"
 #include "cache/limits.h"
 
 namespace slime::cache {
@@ -109,7 +109,7 @@ void Transfer::post(Flight flight) {
     if (piece.staged) {
       const MemoryRegion& region = flight.buffer->region();
       if (direction_ == Direction::kWrite)
-        std::memcpy(region.data() + *piece.staged, haul.source + piece.at, piece.length);
+        copy_bytes(region.data() + *piece.staged, haul.source + piece.at, piece.length);
       copies.push_back({region, *piece.staged, *arena_, piece.remote, piece.length});
     } else {
       const std::byte* local = direction_ == Direction::kWrite ? haul.source : haul.target;
@@ -141,7 +141,7 @@ void Transfer::land() {
   if (direction_ == Direction::kWrite) return;
   for (const Piece& piece : flight.pieces) {
     std::byte* target = piece.haul->target + piece.at;
-    if (piece.staged) std::memcpy(target, flight.buffer->region().data() + *piece.staged, piece.length);
+    if (piece.staged) copy_bytes(target, flight.buffer->region().data() + *piece.staged, piece.length);
     add_up(piece, target);
   }
 }
