@@ -1,14 +1,10 @@
 #include <doctest/doctest.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <memory>
 #include <thread>
 
-#include "transport/loop.h"
+#include "tests/transport/loop_callers.h"
 
 // Callers that drive a loop while its own thread sleeps. A wake-up that is lost would be made up
 // for within a second: where that could happen there are so many rounds that the deadline of all of
@@ -16,17 +12,9 @@
 namespace slime::transport {
 namespace {
 
+using namespace testing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-TimePoint soon() { return steady_clock().now() + seconds(20); }
-
-std::shared_ptr<Loop> start_loop() {
-  auto loop = Loop::create();
-  REQUIRE(loop.has_value());
-  (*loop)->start_thread();
-  return std::move(*loop);
-}
 
 // An event that only polling finds: no descriptor reports it.
 class Mailbox final : public Poller {
@@ -52,56 +40,6 @@ class Mailbox final : public Poller {
 
  private:
   Loop& loop_;
-};
-
-// An event that a thread waits for, and may sleep for. The thread that reaches it may be its last
-// owner.
-class Goal {
- public:
-  void reach() {
-    const auto keep = reached_;
-    *keep = true;
-    keep->notify_all();
-  }
-  [[nodiscard]] bool reached() const { return *reached_; }
-  void sleep() const { reached_->wait(false); }
-  void wait(Loop& loop) const {
-    loop.wait([this] { return reached(); }, soon(), [this] { sleep(); });
-    CHECK(reached());
-  }
-
- private:
-  std::shared_ptr<std::atomic<bool>> reached_ = std::make_shared<std::atomic<bool>>(false);
-};
-
-class Event final : public FdHandler {
- public:
-  explicit Event(Loop& loop) : loop_(loop), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    loop_.run([this] { CHECK(loop_.watch(fd_.get(), EPOLLIN, *this).ok()); });
-  }
-  ~Event() {
-    loop_.run([this] { loop_.unwatch(fd_.get()); });
-  }
-  void raise() const {
-    const std::uint64_t one = 1;
-    CHECK(::write(fd_.get(), &one, sizeof one) == sizeof one);
-  }
-  void on_fd_events(std::uint32_t) noexcept override {
-    std::uint64_t count = 0;
-    if (::read(fd_.get(), &count, sizeof count) != sizeof count) return;
-    heard_by = std::this_thread::get_id();
-    heard.fetch_add(1);
-    heard.notify_all();
-  }
-  void wait_for(int count) {
-    for (int now = heard.load(); now < count; now = heard.load()) heard.wait(now);
-  }
-  std::atomic<int> heard{0};
-  std::thread::id heard_by;  // written before `heard`
-
- private:
-  Loop& loop_;
-  UniqueFd fd_;
 };
 
 TEST_CASE("a caller with less time than a sleep takes does not sleep") {
@@ -280,60 +218,6 @@ TEST_CASE("the thread hears of descriptors after callers have driven, and while 
     event.wait_for(before + 1);
   }
   CHECK(steady_clock().now() < end);
-}
-
-// Passes time without sleeping, so that a caller meanwhile spins or, if it spins no more, sleeps.
-void pass(std::chrono::microseconds time) {
-  const TimePoint end = steady_clock().now() + time;
-  while (steady_clock().now() < end) std::this_thread::yield();
-}
-
-TEST_CASE("a caller that sleeps in place of the thread wakes for events and for posted tasks") {
-  const auto loop = start_loop();
-  Event event(*loop);
-  const TimePoint end = soon();
-  int by_caller = 0;
-  for (int round = 0; round < 4000; ++round) {
-    const int before = event.heard;
-    Goal posted;
-    const auto over = [&] { return event.heard > before && posted.reached(); };
-    std::thread partner([&] {
-      pass(std::chrono::microseconds(round % 300));
-      const bool event_first = round % 2 == 0;
-      if (event_first) event.raise();
-      loop->post([&] { posted.reach(); });
-      if (!event_first) event.raise();
-    });
-    loop->wait(over, soon(), [&] {
-      event.wait_for(before + 1);
-      posted.sleep();
-    });
-    CHECK(over());
-    partner.join();
-    if (event.heard_by == std::this_thread::get_id()) ++by_caller;
-  }
-  CHECK(steady_clock().now() < end);  // an event that wakes nothing is seen 10 ms later
-  CHECK(by_caller > 0);
-  MESSAGE("by the caller: " << by_caller << " of 4000");
-}
-
-TEST_CASE("a caller that sleeps in place of the thread serves other callers, too") {
-  const auto loop = start_loop();
-  Event last(*loop);
-  const TimePoint end = soon();
-  std::thread sleeper([&] {
-    while (last.heard == 0)
-      loop->wait([&] { return last.heard > 0; }, steady_clock().now() + milliseconds(20), [] {});
-  });
-  for (int round = 0; round < 2000; ++round) {
-    Goal goal;
-    loop->post([&] { goal.reach(); });
-    goal.wait(*loop);
-    pass(std::chrono::microseconds(round % 100));
-  }
-  CHECK(steady_clock().now() < end);
-  last.raise();
-  sleeper.join();
 }
 
 TEST_CASE("the thread takes over from a caller that drove again and again, and has stopped") {
