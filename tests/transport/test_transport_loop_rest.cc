@@ -5,7 +5,7 @@
 #include "tests/transport/loop_callers.h"
 
 // Callers that wait for descriptors and sleep in place of the loop's thread. A wake-up that is lost
-// would be made up for after 10 ms: there are so many rounds that the deadline of all of them tells.
+// would be made up for after 10 ms. There are so many rounds that the deadline of all of them tells.
 namespace slime::transport {
 namespace {
 
