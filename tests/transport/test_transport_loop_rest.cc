@@ -4,8 +4,8 @@
 
 #include "tests/transport/loop_callers.h"
 
-// Callers that wait for descriptors and sleep in place of the loop's thread. A lost wake-up would be
-// made up for after 10 ms. There are so many rounds that the deadline of all of them tells.
+// Callers that wait for descriptors and sleep in place of the loop's thread. After a lost wake-up
+// they would go on 10 ms later. There are so many rounds that the deadline of all of them tells.
 namespace slime::transport {
 namespace {
 
