@@ -9,8 +9,9 @@ namespace slime::detail {
 void copy_backward(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kPiece = 1024;
   for (std::size_t left = bytes; left > 0;) {
-    // The compiler must not know the length: it would use `rep movs` itself.
-    const std::size_t piece = std::min(left, kPiece);
+    std::size_t piece = std::min(left, kPiece);
+    // The compiler must not know that the length is small: GCC would copy by `rep movs` itself.
+    asm("" : "+r"(piece));
     left -= piece;
     std::memcpy(to + left, from + left, piece);
   }

@@ -69,7 +69,7 @@ Direct::~Direct() {
 
 Status Direct::serve() {
   rpc::Service service("bench");
-  SLIME_TRY(service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline}));
+  SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
   SLIME_TRY(server_.add(service));
   auto listener = transport::Listener::listen(*loop_, *port_, "127.0.0.1:0", false, handshake_, *this);
   if (!listener) return std::move(listener).error();

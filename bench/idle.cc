@@ -80,7 +80,7 @@ Status serve_peers(std::uint32_t count, const std::string& provider) {
     auto agent = PeerAgent::start({.name = str("idle-peer-", i), .provider = provider});
     if (!agent) return std::move(agent).error();
     rpc::Service service("bench");
-    SLIME_TRY(service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline}));
+    SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
     SLIME_TRY((*agent)->serve(service));
     addresses.append(" ").append((*agent)->address());
     agents.push_back(std::move(*agent));

@@ -46,7 +46,7 @@ Status serve(const Options& options) {
   auto agent = PeerAgent::start(agent_options(options, "bench-server"));
   if (!agent) return std::move(agent).error();
   rpc::Service service("bench");
-  SLIME_TRY(service.add("echo", [](const ByteVector& data) { return data; }, {.run = rpc::Run::kInline}));
+  SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
   SLIME_TRY((*agent)->serve(service));
   Pages foreign;
   MemoryRegion region;
