@@ -97,7 +97,7 @@ void Loop::help(UniqueFunction<bool()>& done, TimePoint deadline) {
 }
 
 // Sleeps in place of the loop's thread until the descriptors have an event or a task is posted.
-// That wakes one thread; if the loop's thread slept here, it would have to wake the caller, too.
+// An event then wakes the caller alone. The loop's thread would have to wake the caller as well.
 // Returns false if the caller should leave the loop to the thread: another caller may begin
 // operations, or something is due within a millisecond.
 bool Loop::rest(TimePoint until) {

@@ -11,7 +11,7 @@
 
 #include "transport/loop.h"
 
-// What the tests of callers that drive a loop wait for.
+// Goals and events for the tests of callers that drive a loop.
 namespace slime::transport::testing {
 
 inline TimePoint soon() { return steady_clock().now() + std::chrono::seconds(20); }
