@@ -14,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 namespace slime {
 namespace {
@@ -61,7 +62,7 @@ Status start_thread(int event, void (*task)()) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   Status status;
   try {
-    std::thread(&serve, event, task).detach();
+    make_thread(&serve, event, task).detach();
   } catch (const std::system_error& error) {
     status = from_errno("a thread for a signal", error.code().value());
   }

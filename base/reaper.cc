@@ -8,6 +8,7 @@
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace slime {
 namespace {
@@ -45,7 +46,7 @@ void reap(Task task) {
     ++shared.under_way;
   }
   try {
-    std::thread([&shared] { shared.run(); }).detach();
+    make_thread([&shared] { shared.run(); }).detach();
   } catch (const std::system_error&) {
     // The thread of the next reap() runs this task too.
   }
@@ -63,7 +64,7 @@ bool try_reap(Task& task) {
     --shared.under_way;
   };
   try {
-    std::thread([taken, over] {
+    make_thread([taken, over] {
       (*taken)();
       *taken = Task();
       over();

@@ -9,6 +9,7 @@
 
 #include "base/function.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace slime::cache {
 
@@ -59,7 +60,7 @@ class Worker {
   bool has_thread() SLIME_REQUIRES(queue_->mutex) {
     if (thread_.joinable()) return true;
     try {
-      thread_ = std::thread([queue = queue_] { run(*queue); });
+      thread_ = make_thread([queue = queue_] { run(*queue); });
     } catch (const std::system_error&) {
       return false;
     }

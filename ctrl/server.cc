@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 namespace slime::ctrl {
 namespace {
@@ -69,7 +70,7 @@ class Server::Impl {
                                  [](const auto& address, const auto& id) {
                                    return probe_instance(address, id, limits::kProbeTimeout);
                                  });
-    ticker_ = std::thread([this] { tick_until_stopped(); });
+    ticker_ = make_thread([this] { tick_until_stopped(); });
     front_->start();
     return {};
   }

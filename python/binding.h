@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 // Declarations that the binding files share. Two rules of this folder: a loop's thread never takes
 // the GIL, so nothing that a loop may run or destroy holds a Python object; and no thread waits
@@ -127,7 +128,7 @@ auto run_blocking(F fn) -> decltype(fn()) {
     const MutexLock lock(detail::helpers().mutex);
     ++detail::helpers().running;
   }
-  std::thread([promise = std::optional(std::move(promise)),
+  make_thread([promise = std::optional(std::move(promise)),
                fn = std::make_unique<F>(std::move(fn))]() mutable {
     promise->complete(std::make_unique<R>((*fn)()));
     fn.reset();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace slime::transport {
 
@@ -166,7 +167,7 @@ void Loop::wait_for_drive(TimePoint until, bool threaded) {
 void Loop::start_thread() {
   if (has_thread_.exchange(true, std::memory_order_acq_rel)) return;
   stopping_.store(false, std::memory_order_release);
-  thread_ = std::thread([this] { thread_main(); });
+  thread_ = make_thread([this] { thread_main(); });
 }
 
 void Loop::thread_main() {

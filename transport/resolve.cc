@@ -10,6 +10,7 @@
 
 #include "base/fork.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "transport/limits.h"
 
 namespace slime::transport {
@@ -51,7 +52,7 @@ std::unique_ptr<Lookup> Resolver::ask(Loop& loop, const Address& address, Answer
   const MutexLock lock(shared_->mutex);
   if (shared_->threads < limits::kResolverThreads) {
     try {
-      std::thread(&Resolver::work, shared_).detach();
+      make_thread(&Resolver::work, shared_).detach();
       ++shared_->threads;
     } catch (const std::system_error& error) {
       if (shared_->threads == 0) {

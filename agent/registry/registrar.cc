@@ -7,6 +7,7 @@
 #include "agent/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 namespace slime::agent {
 
@@ -67,7 +68,7 @@ Result<std::unique_ptr<Registrar>> Registrar::start(RegistrarOptions options, Ev
   std::unique_ptr<Registrar> out(new Registrar(std::move(options), std::move(*client), std::move(session),
                                                std::move(on_event), std::move(on_news), std::move(on_links)));
   out->took_lease(*lease);
-  out->thread_ = std::thread([self = out.get()] { self->run(); });
+  out->thread_ = make_thread([self = out.get()] { self->run(); });
   return out;
 }
 

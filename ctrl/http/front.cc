@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/scheduling.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "ctrl/http/front_loop.h"
 #include "ctrl/http/front_mailbox.h"
 
@@ -119,7 +120,7 @@ class Front::Impl {
     workers_.start();
     loop_ = std::make_unique<FrontLoop>(options_.limits, std::move(epoll_), std::move(listener_), tls_.get(),
                                         is_scan_, mailbox_, workers_, gauges_);
-    thread_ = std::thread([this] {
+    thread_ = make_thread([this] {
       run_in_short_slices();
       loop_->run();
     });

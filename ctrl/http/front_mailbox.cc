@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/scheduling.h"
+#include "base/thread.h"
 #include "ctrl/limits.h"
 
 namespace slime::ctrl {
@@ -74,7 +75,7 @@ bool FrontMailbox::woken_since(std::string_view key, std::uint64_t wakes) {
 void FrontThreads::start() {
   for (std::size_t i = 0; i < options_.threads; ++i) {
     Thread& one = threads_.emplace_back();
-    one.thread = std::thread([this, &one] { run(one); });
+    one.thread = make_thread([this, &one] { run(one); });
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "ctrl/store/redis_load.h"
 
 namespace slime::ctrl {
@@ -77,9 +78,9 @@ RedisEngine::RedisEngine(redis::Address address, RegistryOptions options, const 
       tick_jitter_(Rng(random_seed()).below(50)) {}
 
 void RedisEngine::start() {
-  reader_.thread = std::thread([this] { run_reader(); });
-  writer_.thread = std::thread([this] { run_writer(); });
-  snapshotter_.thread = std::thread([this] { run_snapshots(); });
+  reader_.thread = make_thread([this] { run_reader(); });
+  writer_.thread = make_thread([this] { run_writer(); });
+  snapshotter_.thread = make_thread([this] { run_snapshots(); });
 }
 
 RedisEngine::~RedisEngine() {

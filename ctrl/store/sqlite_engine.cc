@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "base/unique_fd.h"
 
 namespace slime::ctrl {
@@ -201,7 +202,7 @@ SqliteEngine::~SqliteEngine() {
 // Starts the writer thread. Raises revisions and incarnations to `epoch` at least, and stores them
 // before a client gets any of them.
 Status SqliteEngine::start(std::uint64_t epoch) {
-  writer_ = std::thread([this] { run(); });
+  writer_ = make_thread([this] { run(); });
   return submit(RestartCommand{epoch}).status;
 }
 

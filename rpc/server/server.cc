@@ -1,3 +1,4 @@
+#include "base/thread.h"
 #include "rpc/server.h"
 
 #include <algorithm>
@@ -203,7 +204,7 @@ Status Server::Impl::prepare_to_wait(const Service::Method& method) {
 bool Server::Impl::start_worker() {
   if (workers_.size() >= options_.workers) return true;
   try {
-    workers_.emplace_back([this] { worker(); });
+    workers_.push_back(make_thread([this] { worker(); }));
   } catch (const std::system_error&) {
     return !workers_.empty();
   }

@@ -71,6 +71,9 @@ TEXT_SUFFIXES = SOURCE_SUFFIXES | {
 }
 SKIPPED_FOLDERS = {"build", "dist", "__pycache__", ".git", ".venv", ".cache", ".pytest_cache"}
 MAX_LINES = 600
+# Threads of agents start through base/thread.h, which keeps fork() out meanwhile.
+THREAD_START = re.compile(r"std::thread[({]\s*[^)}\s]|\bpthread_create\(")
+THREAD_LAYERS = {*LAYERS, "python"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -146,6 +149,12 @@ def check_arrows(root):
             yield f"{name}:1: a header without #pragma once"
 
 
+def starts_a_thread(name, suffix, line):
+    if suffix not in SOURCE_SUFFIXES or name == "base/thread.h" or name.split("/")[0] not in THREAD_LAYERS:
+        return False
+    return THREAD_START.search(line.split("//")[0]) is not None
+
+
 def check_text(root):
     for path in files(root, TEXT_SUFFIXES):
         name = path.relative_to(root).as_posix()
@@ -160,6 +169,8 @@ def check_text(root):
                 yield f"{name}:{number}: white space at the end of the line"
             if "\t" in line:
                 yield f"{name}:{number}: a tab"
+            if starts_a_thread(name, path.suffix, line):
+                yield f"{name}:{number}: starts a thread: use make_thread() of base/thread.h"
 
 
 def clang_format():

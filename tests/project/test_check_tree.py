@@ -76,6 +76,19 @@ class CheckTree(unittest.TestCase):
         self.write("base/b.h", "int f();\n")
         self.assertEqual(len(list(check_tree.check_arrows(self.root))), 1)
 
+    def test_threads_start_in_one_place(self):
+        starts, others = "std::thread([] {}).detach();\n", "std::thread none;\nstd::thread::id{};\nf(std::thread());\n"
+        self.write("base/thread.h", f"#pragma once\n{starts}")
+        self.write("tests/rpc/test_b.cc", starts)
+        self.write("rpc/b.cc", others)
+        self.assertEqual(list(check_tree.check_text(self.root)), [])
+        for name in ("rpc/b.cc", "python/b.h"):
+            self.write(name, f"#pragma once\n{starts}")
+            found = list(check_tree.check_text(self.root))
+            self.assertEqual(len(found), 1, name)
+            self.assertTrue(found[0].startswith(f"{name}:2: starts a thread"), found)
+            (self.root / name).unlink()
+
     def test_text(self):
         for text in ("a\n" * 601, "no newline", "white space \n", "tab\t\n"):
             self.write("base/b.cc", text)
