@@ -211,8 +211,15 @@ void Link::connect() {
   attempt_ = owner_.connect(*this, ++attempt_number_, address_, expected_);
 }
 
+// Destroys the attempt in a later turn, because a function of it may be on the stack. Its result is
+// ignored.
 void Link::end_attempt() {
-  if (attempt_) owner_.release_later(std::move(attempt_));
+  if (attempt_) loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt_))] {});
+}
+
+void Link::answered(transport::PeerIdentity peer) {
+  if (peer.instance != identity_.instance) owner_.on_new_instance(*this, peer.instance);
+  identity_ = std::move(peer);
 }
 
 void Link::on_handshake_failed(Status reason, bool others) {
@@ -262,7 +269,7 @@ void Link::attach(std::shared_ptr<Session> session) {
   leave_session();
   session_ = std::move(session);
   session_->links.push_back(this);
-  identity_ = session_->peer();
+  answered(session_->peer());
   if (session_->ready()) {
     on_session_ready();
   } else {

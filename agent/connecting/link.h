@@ -33,9 +33,8 @@ class LinkOwner {
                                                          transport::PeerIdentity expected) = 0;
   // Closes the session in good order: operations in flight may finish.
   virtual void drain(Session& session) = 0;
-  // Destroys `attempt` in a later turn, because a function of it may be on the stack. Its result is
-  // ignored.
-  virtual void release_later(std::unique_ptr<transport::Connecting> attempt) = 0;
+  // Must be called before the instance of link.identity() changes to `next`.
+  virtual void on_new_instance(Link& link, const InstanceId& next) = 0;
 
  protected:
   ~LinkOwner() = default;
@@ -68,7 +67,7 @@ class Link {
 
   void on_resolved(Result<DirectoryEntry> entry);
   // Records the identity of the peer that answered an attempt, successful or not.
-  void answered(transport::PeerIdentity peer) { identity_ = std::move(peer); }
+  void answered(transport::PeerIdentity peer);
   // Event: the attempt failed before there was a session. `others`: only one provider failed, and
   // other providers are left, with which the link connects again at once.
   void on_handshake_failed(Status reason, bool others);

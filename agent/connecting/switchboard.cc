@@ -193,10 +193,6 @@ bool Switchboard::avoid(const transport::PeerIdentity& peer, const std::string& 
   return true;
 }
 
-void Switchboard::release_later(std::unique_ptr<transport::Connecting> attempt) {
-  loop_.post([held = std::shared_ptr<transport::Connecting>(std::move(attempt))] {});
-}
-
 // Returns a session with the peer of this link, if the peer's instance is known; else null.
 Switchboard::SessionPtr Switchboard::find_session(const Link& link) {
   InstanceId instance = link.identity().instance;
@@ -344,9 +340,8 @@ void Switchboard::attach_links(const SessionPtr& session) {
   std::vector<Link*> others;
   Link& named = link_for(session->peer().name);
   if (named.session() != session && displaces(*session, named)) others.push_back(&named);
-  for (const auto& [key, link] : links_) {
-    if (link.get() == &named || link->session() == session) continue;
-    if (link->identity().instance == session->peer().instance) others.push_back(link.get());
+  for (Link* link : links_.of_instance(session->peer().instance)) {
+    if (link != &named && link->session() != session) others.push_back(link);
   }
   for (Link* link : others) {
     if (!session->ready()) return;

@@ -162,7 +162,7 @@ class Switchboard final : public transport::Acceptor,
                                                  const std::string& address,
                                                  transport::PeerIdentity expected) override;
   void drain(Session& session) override;
-  void release_later(std::unique_ptr<transport::Connecting> attempt) override;
+  void on_new_instance(Link& link, const InstanceId& next) override { links_.on_new_instance(link, next); }
   // SessionOwner.
   void on_session_ready(Session& session) override;
   void on_session_closing(Session& session) override;
