@@ -24,11 +24,15 @@ void append_many(ByteVector& out, Bytes bytes) {
   // Before the comparison of addresses, since it may move the vector.
   if (bytes.size() > out.capacity() - before)
     out.reserve(std::max(2 * out.capacity(), before + bytes.size()));
-  if (!is_slow_copy(out.data() + before, bytes.data())) {
-    out.insert(out.end(), bytes.begin(), bytes.end());
-  } else {
-    out.resize(before + bytes.size());
-    copy_backward(out.data() + before, bytes.data(), bytes.size());
+  const bool slow = is_slow_copy(out.data() + before, bytes.data());
+  // For pieces this small memcpy() does not use `rep movsb`. copy_bytes() would need a target that
+  // is zeroed before, which takes longer: 1.71 instead of 1.26 us for 64 KiB.
+  const std::size_t most = slow ? kSlowCopyBytes - 64 : bytes.size();
+  while (!bytes.empty()) {
+    std::size_t piece = std::min(most, bytes.size());
+    asm("" : "+r"(piece));  // else GCC may copy by `rep movs` itself, as it knows the bound
+    out.insert(out.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(piece));
+    bytes = bytes.subspan(piece);
   }
 }
 
