@@ -69,7 +69,7 @@ class LinkTable {
 
   std::map<std::string, std::unique_ptr<Link>, std::less<>> links_;
   std::multimap<InstanceId, Link*> by_instance_;  // by link.identity(); none for links without one
-  std::uint64_t generation_ = 1;  // grows when links are forgotten
+  std::uint64_t generation_ = 1;                  // grows when links are forgotten
 };
 
 }  // namespace slime::agent

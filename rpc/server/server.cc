@@ -1,4 +1,3 @@
-#include "base/thread.h"
 #include "rpc/server.h"
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "base/check.h"
 #include "base/reaper.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "rpc/server/server_impl.h"
 #include "rpc/signature.h"
 
