@@ -28,7 +28,8 @@ PeerAgentOptions named(PeerAgentOptions options, const InstanceId& instance) {
 
 PeerAgentImpl::PeerAgentImpl(PeerAgentOptions options)
     : options_(named(std::move(options), instance_)),
-      admission_(std::make_shared<agent::Admission>(options_.name)) {}
+      admission_(std::make_shared<agent::Admission>(options_.name)),
+      pending_peers_(options_.accepts ? std::make_unique<agent::PendingPeers>() : nullptr) {}
 
 Result<std::unique_ptr<PeerAgent>> PeerAgentImpl::start(PeerAgentOptions options,
                                                         transport::ProviderTable table) {
@@ -50,7 +51,7 @@ Result<std::unique_ptr<PeerAgent>> PeerAgentImpl::start(PeerAgentOptions options
 }
 
 Status PeerAgentImpl::listen(transport::ProviderTable table) {
-  auto devices = agent::Devices::open(options_.provider, table);
+  auto devices = agent::Devices::open(options_.provider, table, {.verbs = options_.verbs});
   if (!devices) return std::move(devices).error();
   devices_ = std::move(*devices);
 
@@ -119,6 +120,8 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
              NotificationCredit credit(weak_from_this(), session);
              imm_handler_(peer(session.named_peer()), imm, credit);
            },
+       .connected = [this](const std::string& name_of_peer,
+                           std::uint64_t connection) { opened_session(name_of_peer, connection); },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
   auto listener = transport::Listener::listen(*loop_, outlets, options_.listen, options_.insecure, handshake,
@@ -294,6 +297,18 @@ Status PeerAgentImpl::disconnect(const std::string& peer) {
   return {};
 }
 
+void PeerAgentImpl::opened_session(const std::string& peer, std::uint64_t connection) {
+  // As in closed_session().
+  if (loop_->borrowed()) {
+    loop_->post([self = shared_from_this(), peer, connection] { self->opened_session(peer, connection); });
+    return;
+  }
+  if (pending_peers_) pending_peers_->push(peer);
+  const auto handlers = connect_handlers_;  // copied: a handler may add another
+  const slime::detail::FutureCore::OutsideBurst outside;
+  for (const auto& handler : handlers) handler(peer, connection);
+}
+
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
   // A thread has borrowed the loop to begin an operation, and must not run user callbacks: runs
   // this function again in a later turn.
@@ -381,7 +396,25 @@ void PeerAgentImpl::release_credit(std::uint64_t session) {
   loop_->dispatch([self = shared_from_this(), session] { self->switchboard_->release_credit(session); });
 }
 
-void PeerAgentImpl::on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler) {
+void PeerAgentImpl::on_connect(ConnectionHandler handler) {
+  const agent::Admission::Pass pass(*admission_);
+  if (!pass) return;
+  loop_->run([&] { connect_handlers_.push_back(std::move(handler)); });
+}
+
+Result<Peer> PeerAgentImpl::accept(Nanos timeout) {
+  SLIME_TRY(check_may_wait());
+  if (forked()) return admission_->refusal();
+  if (!pending_peers_) {
+    return Status(Code::kInvalidArgument,
+                  "this agent does not keep the peers that connect: start it with PeerAgentOptions::accepts");
+  }
+  auto name = pending_peers_->take(*starter_->driver(), timeout);
+  if (!name) return std::move(name).error();
+  return peer(std::move(*name));
+}
+
+void PeerAgentImpl::on_disconnect(ConnectionHandler handler) {
   const agent::Admission::Pass pass(*admission_);
   if (!pass) return;
   loop_->run([&] { disconnect_handlers_.push_back(std::move(handler)); });
@@ -404,6 +437,7 @@ Status PeerAgentImpl::close(Nanos bound) {
   const MutexLock lock(close_mutex_);
   if (closed_) return close_status_;
   admission_->close();
+  if (pending_peers_) pending_peers_->close();
   close_status_ = close_parts(bound);
   closed_ = true;
   return close_status_;
@@ -454,6 +488,7 @@ Status PeerAgentImpl::close_parts(Nanos bound) {
     status = drained;
   }
   imm_handler_ = nullptr;
+  connect_handlers_.clear();
   disconnect_handlers_.clear();
   return status;
 }

@@ -12,6 +12,7 @@
 
 #include "agent/admission.h"
 #include "agent/connecting/keeper.h"
+#include "agent/connecting/pending_peers.h"
 #include "agent/connecting/switchboard.h"
 #include "agent/memory/agent_memory.h"
 #include "agent/memory/devices.h"
@@ -68,7 +69,10 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   using ImmHandler = std::function<void(Peer, std::uint32_t, NotificationCredit&)>;
   void on_imm(ImmHandler handler);
   void release_credit(std::uint64_t session);
-  void on_disconnect(std::function<void(const std::string&, std::uint64_t)> handler);
+  using ConnectionHandler = std::function<void(const std::string& peer, std::uint64_t connection)>;
+  void on_connect(ConnectionHandler handler);
+  void on_disconnect(ConnectionHandler handler);
+  Result<Peer> accept(Nanos timeout);
   Result<std::vector<RegisteredPeer>> list_peers(Nanos timeout);
   bool poll(Nanos budget);
   void wake();
@@ -87,6 +91,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   Result<std::string> advertised() const;
   void note_event(const ctrl::Event& event);
   void note_keys();
+  void opened_session(const std::string& peer, std::uint64_t connection);
   void closed_session(const std::string& peer, std::uint64_t connection);
   // Returns true when no session is left.
   bool wait_for_sessions(TimePoint deadline);
@@ -116,9 +121,11 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   std::unique_ptr<transport::Listener> listener_;
   std::shared_ptr<agent::Discovery> discovery_;
   std::unique_ptr<agent::Keeper> keeper_;
+  std::unique_ptr<agent::PendingPeers> pending_peers_;  // null unless PeerAgentOptions::accepts
   // Used on the loop only.
   ImmHandler imm_handler_;
-  std::vector<std::function<void(const std::string&, std::uint64_t)>> disconnect_handlers_;
+  std::vector<ConnectionHandler> connect_handlers_;
+  std::vector<ConnectionHandler> disconnect_handlers_;
 
   Mutex events_mutex_;
   // events of the registry that the loop has not processed yet, oldest first

@@ -43,6 +43,9 @@ inline constexpr Nanos kProbeTimeout = std::chrono::seconds(3);
 // connection for each name that it uses for this agent.
 inline constexpr std::size_t kHeldConnections = 4;
 
+// Most peers that have connected and wait for accept().
+inline constexpr std::size_t kPendingPeers = 4096;
+
 // ---- operations
 // Most operations that wait for the connection to one peer: 64 for each of a thousand threads.
 inline constexpr std::size_t kWaitingOperations = 64 * 1024;

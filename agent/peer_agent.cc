@@ -284,6 +284,10 @@ bool NotificationCredit::leaves_messages() const { return session_.channel().pee
 HeldCredit::~HeldCredit() {
   if (const auto agent = agent_.lock()) agent->release_credit(session_);
 }
+void PeerAgent::on_connect(std::function<void(const std::string& peer, std::uint64_t connection)> handler) {
+  impl_->on_connect(std::move(handler));
+}
+Result<Peer> PeerAgent::accept(Nanos timeout) { return impl_->accept(timeout); }
 void PeerAgent::on_disconnect(
     std::function<void(const std::string& peer, std::uint64_t connection)> handler) {
   impl_->on_disconnect(std::move(handler));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,16 +28,21 @@
 #include "rpc/signature.h"
 #include "rpc/stream.h"
 #include "transport/memory.h"
+#include "transport/rdma_devices.h"
+#include "transport/verbs_options.h"
 
 namespace slime {
 
 using rpc::Attachment;
 using rpc::Destination;
 using rpc::Payload;
+using transport::devices;
 using transport::MemoryKind;
 using transport::Pages;
+using transport::RdmaDevice;
 using transport::RemoteRegion;
 using transport::Rights;
+using transport::VerbsOptions;
 
 enum class Progress : std::uint8_t {
   kThread,  // The agent's thread makes progress. While it sleeps, a thread inside wait() does.
@@ -68,11 +74,17 @@ struct PeerAgentOptions {
   // name of a provider ("tcp", "shm", "verbs"; see PeerAgent::provider_names()) picks that
   // provider, and start() fails with the reason if it does not work here.
   std::string provider = "auto";
+  // This agent's settings of verbs: adapter, port, GID, traffic class, ... None: those of the
+  // environment's SLIME_VERBS_* variables. To change some of those, begin with
+  // VerbsOptions::from_environment(). If `device` is named, start() fails where that adapter cannot
+  // be used, unless `provider` is another one than "verbs" or "auto".
+  std::optional<VerbsOptions> verbs{};
   // Secret that all agents which may connect to each other share. Empty: handshakes use the keys
   // that nanoctrl hands to agents with a ctrl_token for the scope. Without such keys handshakes
   // prove nothing, and listening beyond loopback requires `insecure`.
   std::string token{};
   bool insecure = false;
+  bool accepts = false;  // keeps the peers that connect, for accept()
   Progress progress = Progress::kThread;
   // default timeout of operations; streams have only an idle timeout
   Nanos timeout = limits::kOperationDeadline;
@@ -482,6 +494,15 @@ class PeerAgent {
   // Like on_imm(), for a handler that queues notifications: while its queue is full it holds
   // credits, which stops the peer.
   void on_imm_queued(std::function<void(Peer, std::uint32_t, NotificationCredit&)> handler);
+  // Adds a handler that is called on the loop once for each connection that a peer has opened, when
+  // it is ready, with the peer's name, which peer() takes, and the connection's id. Be short.
+  void on_connect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
+  // With PeerAgentOptions::accepts: waits for the next peer that has connected to this agent, in
+  // the order in which they did. A peer that connects again before it was returned is returned
+  // once. Of two agents that connect to each other at the same moment, one accepts nothing: both
+  // use one connection. Errors: kDeadlineExceeded; kUnavailable once the agent is closed. Thread:
+  // any but the loop.
+  Result<Peer> accept(Nanos timeout = Nanos::max());
   // Adds a handler that is called on the loop once for each ended connection, with the peer's name
   // and the connection's id (CallInfo::connection). From then on no bytes of the connection land,
   // and no inline handler starts for its requests. Handlers live as long as the agent. Be short.

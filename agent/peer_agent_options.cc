@@ -47,7 +47,7 @@ Status PeerAgentOptions::validate() const {
     if (!shown) return shown.status().with_context("advertise");
     if (agent::is_wildcard(*shown))
       return Status(Code::kInvalidArgument, str("advertise: nobody can connect to \"", advertise, "\""));
-  } else if (!ctrl_url.empty() && agent::is_wildcard(*address)) {
+  } else if ((!ctrl_url.empty() || accepts) && agent::is_wildcard(*address)) {
     return Status(Code::kInvalidArgument, str("listen is \"", listen,
                                               "\", every address of this host: set advertise to the one that "
                                               "others should connect to"));
@@ -58,6 +58,7 @@ Status PeerAgentOptions::validate() const {
     SLIME_TRY(client->validate().with_context("ctrl_url"));
   }
   if (provider.empty()) return Status(Code::kInvalidArgument, "provider is empty; \"auto\" picks one");
+  if (verbs) SLIME_TRY(verbs->validate().with_context("verbs"));
   if (token.size() > limits::kTokenBytes)
     return Status(Code::kInvalidArgument, str("token is longer than ", limits::kTokenBytes, " bytes"));
   if (timeout <= Nanos::zero()) return Status(Code::kInvalidArgument, "timeout must be positive");

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "agent/dump.h"
+#include "agent/endpoint.h"
 #include "python/py_agent.h"
+#include "python/py_devices.h"
 #include "python/py_future.h"
 #include "python/py_memory.h"
 #include "python/py_rpc.h"
@@ -40,8 +42,7 @@ PyRegion allocate(const PyAgent& self, nb::handle bytes, Rights rights, Pages pa
   return {unwrap(std::move(region)), PinnedMemory()};
 }
 
-PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) {
-  PinnedMemory pin = PinnedMemory::of(buffer);
+PyRegion register_pinned(const PyAgent& self, PinnedMemory pin, Rights rights) {
   if (pin.readonly() && transport::allows(rights, Rights::kRemoteWrite)) {
     raise(Code::kPermissionDenied, "the memory is read-only: peers cannot have the right to write to it");
   }
@@ -53,6 +54,15 @@ PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) 
   return {unwrap(std::move(region)), std::move(pin)};
 }
 
+PyRegion register_memory(const PyAgent& self, nb::handle buffer, Rights rights) {
+  return register_pinned(self, PinnedMemory::of(buffer), rights);
+}
+
+PyRegion register_address(const PyAgent& self, nb::handle address, nb::handle bytes, Rights rights) {
+  return register_pinned(
+      self, PinnedMemory::at(unsigned_from(address, "address"), unsigned_from(bytes, "bytes")), rights);
+}
+
 // Waits for a notification. Returns (peer, imm), or None once the agent is closed.
 nb::object next_imm(nb::handle self) {
   const std::shared_ptr<ImmQueue> imms = nb::cast<PyAgent&>(self).imms();
@@ -62,6 +72,27 @@ nb::object next_imm(nb::handle self) {
   }();
   if (!item) return nb::none();
   return nb::make_tuple(PyPeer(std::move(item->peer), nb::borrow(self)), item->imm);
+}
+
+PyPeer accept(nb::handle self, std::optional<double> timeout) {
+  PeerAgent& agent = nb::cast<PyAgent&>(self).agent();
+  Result<Peer> peer = Status(Code::kDeadlineExceeded, "no peer has connected before the timeout");
+  wait_in_slices(
+      [&](Nanos slice) {
+        peer = agent.accept(slice);
+        return peer.has_value() || peer.status().code() != Code::kDeadlineExceeded;
+      },
+      timeout_from(timeout));
+  return {unwrap(std::move(peer)), nb::borrow(self)};
+}
+
+PyPeer connect_to(nb::handle self, const std::string& info, std::optional<double> timeout) {
+  const auto to = EndpointInfo::parse(info);
+  const std::shared_ptr<PeerAgent> agent = nb::cast<PyAgent&>(self).shared();
+  auto peer = run_blocking([agent, to = unwrap(to), bound = timeout_or_default(timeout)] {
+    return slime::connect(*agent, to, bound);
+  });
+  return {unwrap(std::move(peer)), nb::borrow(self)};
 }
 
 // Returns zero for None: the agent's default.
@@ -81,7 +112,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
          std::string token, bool insecure, Progress progress, double timeout, std::string kind,
          std::optional<double> heartbeat, bool report_links, std::size_t max_connections,
          std::size_t stream_window, std::uint64_t stream_bytes, double stream_idle_timeout,
-         nb::handle memory_bytes, nb::handle max_payload_bytes, std::optional<double> outage_tolerated) {
+         nb::handle memory_bytes, nb::handle max_payload_bytes, std::optional<double> outage_tolerated,
+         nb::handle verbs, bool accepts) {
         PeerAgentOptions options;
         options.name = std::move(name);
         options.scope = std::move(scope);
@@ -105,6 +137,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
         options.memory_bytes = unsigned_from(memory_bytes, "memory_bytes");
         options.max_payload_bytes = unsigned_from(max_payload_bytes, "max_payload_bytes");
         options.outage_tolerated = outage_from(outage_tolerated);
+        options.verbs = verbs_from(verbs);
+        options.accepts = accepts;
         start(self, std::move(options));
       },
       nb::arg("name") = "", nb::kw_only(), nb::arg("scope") = "default", nb::arg("ctrl_url") = "",
@@ -115,7 +149,8 @@ void bind_init(nb::class_<PyAgent>& agent) {
       nb::arg("max_connections") = 1024, nb::arg("stream_window") = rpc::StreamOptions().window,
       nb::arg("stream_bytes") = rpc::StreamOptions().window_bytes, nb::arg("stream_idle_timeout") = 30.0,
       nb::arg("memory_bytes") = rpc::limits::kMemoryBytes,
-      nb::arg("max_payload_bytes") = rpc::limits::kMaxPayloadBytes, nb::arg("outage_tolerated") = nb::none());
+      nb::arg("max_payload_bytes") = rpc::limits::kMaxPayloadBytes, nb::arg("outage_tolerated") = nb::none(),
+      nb::arg("verbs") = nb::none(), nb::arg("accepts") = false);
 }
 
 void bind_regions(nb::class_<PyAgent>& agent) {
@@ -131,6 +166,13 @@ void bind_regions(nb::class_<PyAgent>& agent) {
            "Registers host memory of a contiguous object with the buffer protocol, DLPack or\n"
            "__array_interface__. The region keeps the object alive and in place until the region\n"
            "is closed.")
+      .def("register_address", &register_address, nb::arg("address"), nb::arg("bytes"),
+           nb::arg("rights") = Rights::kLocal,
+           nb::sig(
+               "def register_address(self, address: int, bytes: int, rights: Rights = ...) -> MemoryRegion"),
+           "Registers host memory by its address, as C libraries give it. The caller keeps the\n"
+           "memory alive and in place until the region is closed. Raises InvalidArgument if a part\n"
+           "of the range is not mapped or not readable now.")
       .def(
           "publish",
           [](const PyAgent& self, std::string name, const PyRegion& region) {
@@ -212,6 +254,14 @@ void bind_life(nb::class_<PyAgent>& agent) {
                 [target = self.shared(), nanos = timeout_from(timeout)] { return target->drain(nanos); }));
           },
           nb::arg("timeout"), "Refuses new requests, and waits for running handlers.")
+      .def("_accept", &accept, nb::arg("timeout"),
+           nb::sig("def _accept(self, timeout: float | None) -> Peer"),
+           "Waits for the next peer that has connected.")
+      .def("_connect_to", &connect_to, nb::arg("info"), nb::arg("timeout"),
+           nb::sig("def _connect_to(self, info: str, timeout: float | None) -> Peer"),
+           "Connects to what EndpointInfo::parse() reads.")
+      .def("_endpoint_info_json",
+           [](const PyAgent& self) { return EndpointInfo::of(self.agent()).to_json(); })
       .def("_next_imm", &next_imm, nb::sig("def _next_imm(self) -> tuple[Peer, int] | None"),
            "Waits for a notification. Returns (peer, number), or None once the agent is closed.")
       .def(

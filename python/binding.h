@@ -154,5 +154,6 @@ void bind_agent(nb::module_& m);
 void bind_rpc(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_attachments(nb::module_& m);
+void bind_devices(nb::module_& m);
 
 }  // namespace slime::python

@@ -1,6 +1,10 @@
 #include <charconv>
 #include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
 
+#include "base/str.h"
 #include "python/py_memory.h"
 
 namespace slime::python {
@@ -42,7 +46,43 @@ void refuse_device_memory(nb::handle object) {
   }
 }
 
+// Returns whether each page of the range is mapped and readable. Sets `writable` to whether each
+// can be written, too.
+bool is_mapped(std::uint64_t begin, std::uint64_t end, bool& writable) {
+  std::ifstream maps("/proc/self/maps");
+  writable = true;
+  // Lines are in the order of addresses: "7f01c000-7f01f000 rw-p ...".
+  for (std::string line; begin < end && std::getline(maps, line);) {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    const char* const stop = line.data() + line.size();
+    const auto from = std::from_chars(line.data(), stop, first, 16);
+    if (from.ec != std::errc() || from.ptr == stop) return false;
+    const auto to = std::from_chars(from.ptr + 1, stop, last, 16);
+    if (to.ec != std::errc() || stop - to.ptr < 3) return false;
+    if (last <= begin) continue;
+    if (first > begin || to.ptr[1] != 'r') return false;
+    writable = writable && to.ptr[2] == 'w';
+    begin = last;
+  }
+  return begin >= end;
+}
+
 }  // namespace
+
+PinnedMemory PinnedMemory::at(std::uint64_t address, std::uint64_t bytes) {
+  bool writable = false;
+  const bool fits = bytes > 0 && bytes <= std::numeric_limits<std::uint64_t>::max() - address;
+  if (!fits || !is_mapped(address, address + bytes, writable)) {
+    raise(Code::kInvalidArgument, str("no memory of this process: ", bytes, " bytes at address ", address,
+                                      ", of which a part is not mapped or not readable"));
+  }
+  PinnedMemory out;
+  out.data_ = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+  out.length_bytes_ = static_cast<std::size_t>(bytes);
+  out.readonly_ = !writable;
+  return out;
+}
 
 PinnedMemory PinnedMemory::of(nb::handle object) {
   if (PyObject_CheckBuffer(object.ptr()) != 0) return of_buffer(object);

@@ -17,6 +17,9 @@ class PinnedMemory {
   // InvalidArgument for other objects and for memory that is not contiguous, Unimplemented for
   // memory that is not host memory.
   static PinnedMemory of(nb::handle object);
+  // Returns memory by its address, which the caller keeps alive and in place. Raises
+  // InvalidArgument for a range of which a part is not mapped or not readable at this moment.
+  static PinnedMemory at(std::uint64_t address, std::uint64_t bytes);
   // Keeps `owner` alive, without memory.
   static PinnedMemory owned_by(nb::object owner);
   PinnedMemory() = default;

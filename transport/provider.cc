@@ -26,10 +26,11 @@ Status PortOptions::validate() const {
   return check_outage("PortOptions::outage_tolerated", outage_tolerated);
 }
 
-Result<std::unique_ptr<Provider>> make_provider(std::string_view name, ProviderTable table) {
+Result<std::unique_ptr<Provider>> make_provider(std::string_view name, ProviderTable table,
+                                                const ProviderSettings& settings) {
   std::string known;
   for (const ProviderEntry& entry : table) {
-    if (entry.name == name) return entry.make();
+    if (entry.name == name) return entry.make(settings);
     known += known.empty() ? "" : ", ";
     known += entry.name;
   }

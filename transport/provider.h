@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "transport/endpoint.h"
 #include "transport/loop.h"
 #include "transport/memory.h"
+#include "transport/verbs_options.h"
 
 namespace slime::transport {
 
@@ -158,11 +160,19 @@ class Provider {
   // Returns OK if the provider can work on this machine, else the reason why not.
   [[nodiscard]] virtual Status available() const = 0;
   virtual Result<std::unique_ptr<Device>> open_device() = 0;
+  // Returns whether the user has named what this provider is to use: an agent that picks its
+  // providers itself then needs this one.
+  [[nodiscard]] virtual bool required() const { return false; }
+};
+
+// Settings of providers that one agent may have for itself.
+struct ProviderSettings {
+  std::optional<VerbsOptions> verbs{};  // none: those of the environment
 };
 
 struct ProviderEntry {
   std::string_view name;
-  std::function<std::unique_ptr<Provider>()> make;
+  std::function<std::unique_ptr<Provider>(const ProviderSettings& settings)> make;
 };
 using ProviderTable = std::span<const ProviderEntry>;
 // Returns the providers of this build, in the order in which "auto" prefers them. This table is
@@ -171,8 +181,8 @@ ProviderTable provider_table();
 
 // Makes the provider `name` of `table`. Returns kNotFound, with the names in the table, for another
 // name.
-Result<std::unique_ptr<Provider>> make_provider(std::string_view name,
-                                                ProviderTable table = provider_table());
+Result<std::unique_ptr<Provider>> make_provider(std::string_view name, ProviderTable table = provider_table(),
+                                                const ProviderSettings& settings = {});
 std::vector<std::string> provider_names();
 
 }  // namespace slime::transport

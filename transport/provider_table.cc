@@ -9,10 +9,10 @@ namespace slime::transport {
 ProviderTable provider_table() {
   // One line for each provider.
   static const ProviderEntry table[] = {
-      {"shm", [] { return shm::make_shm_provider(); }},
-      {"verbs", [] { return verbs::make_verbs_provider(); }},
-      {"tcp", [] { return tcp::make_tcp_provider(); }},
-      {"sim", [] { return sim::make_sim_provider(); }},
+      {"shm", [](const auto&) { return shm::make_shm_provider(); }},
+      {"verbs", [](const ProviderSettings& settings) { return verbs::make_verbs_provider(settings.verbs); }},
+      {"tcp", [](const auto&) { return tcp::make_tcp_provider(); }},
+      {"sim", [](const auto&) { return sim::make_sim_provider(); }},
   };
   return table;
 }

@@ -316,6 +316,8 @@ void Switchboard::on_session_ready(Session& session) {
     apply(changes);
   }
   keys_.on_ready(session);
+  if (!session.initiator() && handlers_.connected)
+    handlers_.connected(session.peer().name, session.channel().endpoint().id());
 }
 
 void Switchboard::expel(Session& session, Status reason) {

@@ -105,6 +105,8 @@ class Switchboard final : public transport::Acceptor,
   // Thread: the loop.
   struct Handlers {
     std::function<void(Session& session, std::uint32_t imm)> imm;
+    // A connection that the peer has opened is ready.
+    std::function<void(const std::string& peer, std::uint64_t connection)> connected = {};
     std::function<void(const std::string& peer, std::uint64_t connection)> closed;
   };
   void set_registry(Registry registry);

@@ -17,18 +17,19 @@ Status Devices::open_one(Entry& entry) {
   return {};
 }
 
-Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, transport::ProviderTable table) {
+Result<std::shared_ptr<Devices>> Devices::open(std::string_view provider, transport::ProviderTable table,
+                                               const transport::ProviderSettings& settings) {
   auto out = std::make_shared<Devices>();
   out->automatic_ = provider == kAuto;
   for (const transport::ProviderEntry& each : table) {
     if (!out->automatic_ && each.name != provider) continue;
     Entry entry;
     entry.name = each.name;
-    entry.provider = each.make();
+    entry.provider = each.make(settings);
     entry.traits = &entry.provider->traits();
     if (out->automatic_ && !entry.traits->automatic) continue;
     entry.status = open_one(entry);
-    const bool needed = !out->automatic_ || entry.traits->reaches_everyone;
+    const bool needed = !out->automatic_ || entry.traits->reaches_everyone || entry.provider->required();
     if (!entry.status.ok() && (needed || entry.status.code() == Code::kInvalidArgument)) return entry.status;
     if (!entry.status.ok()) entry.provider.reset();
     out->entries_.push_back(std::move(entry));
@@ -85,7 +86,7 @@ Result<std::vector<std::unique_ptr<transport::Port>>> Devices::open_ports(
       continue;
     }
     entry.status = std::move(port).error().with_context(str("provider ", entry.name));
-    if (!automatic_ || entry.traits->reaches_everyone) return entry.status;
+    if (!automatic_ || entry.traits->reaches_everyone || entry.provider->required()) return entry.status;
     SLIME_LOG(LogLevel::kWarning, "agent", "no connection uses ", entry.name, ": ", entry.status.text());
     entry.device.reset();
     entry.provider.reset();

@@ -23,10 +23,11 @@ class Devices {
  public:
   // Opens the provider named `provider`, which must work; or, for "auto", each automatic provider
   // that works, while status() tells why the others do not. Errors: kNotFound for an unknown name;
-  // the error of a named provider, or of a provider that reaches every peer, if it does not work;
-  // kInvalidArgument for a wrong setting of the user.
+  // the error of a named or required provider, or of one that reaches every peer, if it does not
+  // work; kInvalidArgument for a wrong setting of the user.
   static Result<std::shared_ptr<Devices>> open(std::string_view provider,
-                                               transport::ProviderTable table = transport::provider_table());
+                                               transport::ProviderTable table = transport::provider_table(),
+                                               const transport::ProviderSettings& settings = {});
 
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] const std::string& name(std::size_t index) const { return entries_[index].name; }

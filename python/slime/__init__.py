@@ -14,6 +14,8 @@ from slime._agent import PeerAgent
 from slime._async_call import AsyncCall
 from slime._attachments import release
 from slime._cache import CacheClient
+from slime._devices import RdmaDevice, RdmaGid, RdmaPort, devices
+from slime._endpoint import Endpoint, EndpointInfo
 from slime._errors import (
     Aborted,
     AlreadyExists,
@@ -111,6 +113,8 @@ __all__ = [
     "Copy",
     "Corrupt",
     "DeadlineExceeded",
+    "Endpoint",
+    "EndpointInfo",
     "Error",
     "ErrorInfo",
     "Future",
@@ -132,6 +136,9 @@ __all__ = [
     "Progress",
     "Proxy",
     "RawPeer",
+    "RdmaDevice",
+    "RdmaGid",
+    "RdmaPort",
     "RegisteredPeer",
     "RegistryInfo",
     "RemoteRegion",
@@ -152,6 +159,7 @@ __all__ = [
     "as_completed",
     "current_call",
     "current_trace",
+    "devices",
     "dump",
     "dump_on_signal",
     "empty",

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 from slime import _attachments, _completion, _memory, _slime
 from slime._errors import DeadlineExceeded, InvalidArgument, Unavailable, log_failure
@@ -75,6 +75,11 @@ class PeerAgent(_slime.PeerAgent):
     max_payload_bytes: the largest request, reply or message that this agent reads.
     outage_tolerated: seconds that a peer may be unreachable before its connections end, 1 to 3600;
         None: $SLIME_OUTAGE_TOLERATED, else 5. Both ends of a connection should use the same value.
+    verbs: this agent's settings of RDMA, which take the place of the environment's SLIME_VERBS_*
+        variables: {"device": "mlx5_1", "port": 1, "gid_index": 3, "traffic_class": 104}.
+        docs/operations.md lists them, and devices() the adapters. With a "device" the agent starts
+        only if it can use that adapter.
+    accepts: keeps the peers that connect, for accept().
     """
 
     def __init__(
@@ -102,6 +107,8 @@ class PeerAgent(_slime.PeerAgent):
         memory_bytes: int = 10 << 30,
         max_payload_bytes: int = 64 << 30,
         outage_tolerated: Optional[float] = None,
+        verbs: Optional[Dict[str, Union[int, bool, str]]] = None,
+        accepts: bool = False,
     ) -> None:
         super().__init__(
             name,
@@ -126,6 +133,8 @@ class PeerAgent(_slime.PeerAgent):
             memory_bytes=memory_bytes,
             max_payload_bytes=max_payload_bytes,
             outage_tolerated=outage_tolerated,
+            verbs=verbs,
+            accepts=accepts,
         )
         self._lock = threading.RLock()
         self._closed = False
@@ -149,6 +158,14 @@ class PeerAgent(_slime.PeerAgent):
         """Returns the peer with this name ("worker:0") or address ("host:port"). Does not connect,
         so it cannot fail; the first operation of the peer can."""
         return Peer(self, name_or_address)
+
+    def accept(self, timeout: Optional[float] = None) -> Peer:
+        """With accepts=True: waits for the next peer that has connected to this agent, in the order in
+        which they did. A peer that connects again before it was returned is returned once.
+
+        timeout: seconds; None: none. Ctrl-C ends the wait. Raises DeadlineExceeded, or Unavailable
+        once the agent is closed. Thread: any."""
+        return Peer(self._accept(timeout))
 
     # ---- memory
 

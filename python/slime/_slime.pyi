@@ -273,7 +273,7 @@ class Progress(enum.Enum):
 class PeerAgent:
     """See slime.PeerAgent."""
 
-    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, timeout: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864, stream_idle_timeout: float = 30.0, memory_bytes: object = 10737418240, max_payload_bytes: object = 68719476736, outage_tolerated: float | None = None) -> None: ...
+    def __init__(self, name: str = '', *, scope: str = 'default', ctrl_url: str = '', ctrl_token: str = '', ctrl_ca_file: str = '', listen: str = '127.0.0.1:0', advertise: str = '', provider: str = 'auto', token: str = '', insecure: bool = False, progress: Progress = Progress.THREAD, timeout: float = 30.0, kind: str = '', heartbeat: float | None = None, report_links: bool = True, max_connections: int = 1024, stream_window: int = 64, stream_bytes: int = 67108864, stream_idle_timeout: float = 30.0, memory_bytes: object = 10737418240, max_payload_bytes: object = 68719476736, outage_tolerated: float | None = None, verbs: object | None = None, accepts: bool = False) -> None: ...
 
     @property
     def name(self) -> str: ...
@@ -303,6 +303,13 @@ class PeerAgent:
         Registers host memory of a contiguous object with the buffer protocol, DLPack or
         __array_interface__. The region keeps the object alive and in place until the region
         is closed.
+        """
+
+    def register_address(self, address: int, bytes: int, rights: Rights = ...) -> MemoryRegion:
+        """
+        Registers host memory by its address, as C libraries give it. The caller keeps the
+        memory alive and in place until the region is closed. Raises InvalidArgument if a part
+        of the range is not mapped or not readable now.
         """
 
     def publish(self, name: str, region: MemoryRegion) -> None:
@@ -782,3 +789,6 @@ class CacheClient:
         """
 
     def unpin(self, namespace: str, key: str | bytes) -> None: ...
+
+def devices() -> list:
+    """Lists the RDMA adapters of this machine. See slime.devices()."""

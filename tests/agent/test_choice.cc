@@ -225,7 +225,7 @@ std::vector<transport::ProviderEntry> with_verbs(transport::testing::FakeFabric&
   std::vector<transport::ProviderEntry> out(real.begin(), real.end());
   for (transport::ProviderEntry& entry : out) {
     if (entry.name != "verbs") continue;
-    entry.make = [&fabric] {
+    entry.make = [&fabric](const auto&) {
       transport::verbs::Options options;
       options.device = "fake0";
       return transport::verbs::make_verbs_provider(fabric.functions(), options);

@@ -38,7 +38,7 @@ FakeOptions pumped() {
 }
 
 transport::ProviderEntry verbs_on(FakeFabric& fabric, int device) {
-  return {"verbs", [&fabric, device] {
+  return {"verbs", [&fabric, device](const auto&) {
             transport::verbs::Options options;
             options.device = str("fake", device);
             return transport::verbs::make_verbs_provider(fabric.functions(), options);
@@ -68,7 +68,7 @@ std::string provider_of(const Peer& peer) { return peer.info().provider; }
 class SilentPeer {
  public:
   SilentPeer(FakeFabric& fabric, int device, const PeerAgent& agent)
-      : device_(take(verbs_on(fabric, device).make()->open_device())),
+      : device_(take(verbs_on(fabric, device).make({})->open_device())),
         loop_(take(transport::Loop::create())),
         port_(take(device_->open_port(*loop_))) {
     loop_->start_thread();

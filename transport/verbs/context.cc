@@ -37,12 +37,12 @@ Status check_options(const Options& options, const PortInfo& port) {
   if (options.mtu > mtu) {
     return Status(
         Code::kInvalidArgument,
-        str("verbs::Options::mtu (SLIME_VERBS_MTU) is ", options.mtu, ", but the active MTU of ", port.device,
+        str("VerbsOptions::mtu (SLIME_VERBS_MTU) is ", options.mtu, ", but the active MTU of ", port.device,
             " port ", port.port, " is ", mtu,
             port.ethernet() ? ": raise the MTU of its network interface first (ip link set ... mtu)" : ""));
   }
   if (options.pkey_index >= port.attributes.pkey_tbl_len) {
-    return Status(Code::kInvalidArgument, str("verbs::Options::pkey_index (SLIME_VERBS_PKEY_INDEX) is ",
+    return Status(Code::kInvalidArgument, str("VerbsOptions::pkey_index (SLIME_VERBS_PKEY_INDEX) is ",
                                               options.pkey_index, ", but ", port.device, " port ", port.port,
                                               " has ", port.attributes.pkey_tbl_len, " partition keys"));
   }

@@ -73,10 +73,11 @@ Result<Selection> select_port(const std::vector<PortInfo>& ports, const Options&
 Result<std::vector<GidInfo>> read_gids(const Functions& functions, ibv_context* context, int port,
                                        int table_length);
 Result<GidInfo> select_gid(const PortInfo& port, const Options& options, std::string& reason);
-std::string gid_text(const ibv_gid& gid);         // "::ffff:10.9.0.1"
-std::string gid_type_text(const GidInfo& gid);    // "RoCE v2 on eth0"
-int mtu_bytes(ibv_mtu mtu);                       // such as 4096; 0 for a value that is no MTU
-double port_gigabits(const ibv_port_attr& port);  // nominal; 0: unknown
+std::string gid_text(const ibv_gid& gid);           // "::ffff:10.9.0.1"
+std::string_view gid_type_name(ibv_gid_type type);  // "InfiniBand", "RoCE v1" or "RoCE v2"
+std::string gid_type_text(const GidInfo& gid);      // "RoCE v2 on eth0"
+int mtu_bytes(ibv_mtu mtu);                         // such as 4096; 0 for a value that is no MTU
+double port_gigabits(const ibv_port_attr& port);    // nominal; 0: unknown
 std::string_view port_state_name(ibv_port_state state);
 std::string_view link_layer_name(std::uint8_t link_layer);
 // Returns an error that says why libibverbs knows no device on this machine, and what to do. Reads

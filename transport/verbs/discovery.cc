@@ -167,10 +167,13 @@ std::string gid_text(const ibv_gid& gid) {
   return ::inet_ntop(AF_INET6, gid.raw, text, sizeof text) != nullptr ? text : "?";
 }
 
+std::string_view gid_type_name(ibv_gid_type type) {
+  if (type == IBV_GID_TYPE_IB) return "InfiniBand";
+  return type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1" : "RoCE v2";
+}
+
 std::string gid_type_text(const GidInfo& gid) {
-  std::string out = gid.type == IBV_GID_TYPE_IB        ? "InfiniBand"
-                    : gid.type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1"
-                                                       : "RoCE v2";
+  std::string out(gid_type_name(gid.type));
   if (!gid.interface_name.empty()) {
     out.append(" on ").append(gid.interface_name);
     if (!gid.interface_up) out.append(", which is down");

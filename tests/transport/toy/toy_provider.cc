@@ -123,7 +123,7 @@ std::unique_ptr<Provider> make_toy_provider(std::uint8_t group) {
 }
 
 ProviderEntry toy_entry(std::uint8_t group) {
-  return {"toy", [group] { return make_toy_provider(group); }};
+  return {"toy", [group](const auto&) { return make_toy_provider(group); }};
 }
 
 }  // namespace slime::transport::toy

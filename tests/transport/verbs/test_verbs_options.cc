@@ -155,6 +155,36 @@ TEST_CASE("each variable of the environment sets its field") {
   CHECK(options->flush_read);
 }
 
+TEST_CASE("a field is set by its name") {
+  for (const Number& number : kNumbers) {
+    CAPTURE(number.field);
+    Options options;
+    REQUIRE(options.set(number.field, std::to_string(number.most)).ok());
+    CHECK(options.*number.value == number.most);
+    const Status status = options.set(number.field, std::to_string(number.most + 1));
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(contains(status, number.field));
+    CHECK(options.*number.value == number.most);
+  }
+  Options options;
+  CHECK(options.set("device", "mlx5_3").ok());
+  CHECK(options.device == "mlx5_3");
+  CHECK(options.set("relaxed_ordering", "0").ok());
+  CHECK_FALSE(options.relaxed_ordering);
+}
+
+TEST_CASE("a field that does not exist is refused, and those that do are listed") {
+  for (const char* name : {"", "gid", "SLIME_VERBS_PORT", "Port"}) {
+    CAPTURE(name);
+    Options options;
+    const Status status = options.set(name, "1");
+    CHECK(status.code() == Code::kInvalidArgument);
+    for (const Number& number : kNumbers) CHECK(contains(status, number.field));
+    CHECK(contains(status, "device"));
+    CHECK(contains(status, "flush_read"));
+  }
+}
+
 TEST_CASE("a bad value in the environment is refused with its variable and bounds") {
   for (const Number& number : kNumbers) {
     for (const std::string& value : {std::string(), std::string("two"), std::string("0x4"), std::string(" 1"),

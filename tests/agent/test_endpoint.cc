@@ -1,0 +1,174 @@
+// Endpoints: agents without a registry that connect to each other and accept each other.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/endpoint.h"
+#include "tests/agent/agents.h"
+
+namespace slime::endpoint_test {
+namespace {
+
+using namespace slime::test;
+
+Endpoint make(std::string name = {}, Progress progress = Progress::kThread) {
+  PeerAgentOptions options;
+  options.name = std::move(name);
+  options.provider = provider();
+  options.progress = progress;
+  return take(Endpoint::create(std::move(options)));
+}
+
+bool contains(std::string_view text, std::string_view what) {
+  return text.find(what) != std::string_view::npos;
+}
+
+}  // namespace
+
+TEST_CASE("an endpoint connects by another's info, which accepts it, and both use the connection") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  const std::string info = server.info().to_json();
+  CHECK(info.size() < 200);
+  Peer there = take(client.connect(info, kSoon));
+  Peer here = take(server.accept(kSoon));
+  CHECK(here.name() == "client");
+
+  const auto memory = take(server.allocate("kv", 4096));
+  const auto local = take(client.agent().allocate(4096, Rights::kLocal));
+  std::memset(local.data(), 7, 4096);
+  const auto remote = take(there.region("kv", kSoon));
+  const std::vector<Copy> copies{{.local = local, .remote = remote, .length_bytes = 4096}};
+  REQUIRE(there.write(copies, kSoon).wait().has_value());
+  CHECK(memory.data()[4095] == std::byte{7});
+
+  Future<Payload> received = there.recv(5, kSoon);
+  REQUIRE(here.send(5, as_bytes("hello"), kSoon).wait().has_value());
+  CHECK(as_text(take(received.wait()).bytes()) == "hello");
+}
+
+TEST_CASE("an endpoint connects by an address") {
+  Endpoint server = make();
+  Endpoint client = make("client");
+  REQUIRE(client.connect(server.info().address, kSoon).has_value());
+  CHECK(take(server.accept(kSoon)).name() == "client");
+}
+
+TEST_CASE("peers are accepted in the order in which they connected, each once") {
+  Endpoint server = make();
+  std::vector<Endpoint> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(make(str("client-", i)));
+    REQUIRE(clients.back().connect(server.info(), kSoon).has_value());
+  }
+  for (int i = 0; i < 5; ++i) CHECK(take(server.accept(kSoon)).name() == str("client-", i));
+  CHECK(code_of(server.accept(milliseconds(1))) == Code::kDeadlineExceeded);
+}
+
+TEST_CASE("a peer that connects again is accepted again") {
+  Endpoint server = make();
+  Endpoint client = make("client");
+  for (int i = 0; i < 3; ++i) {
+    Peer peer = take(client.connect(server.info(), kSoon));
+    CHECK(take(server.accept(kSoon)).name() == "client");
+    std::atomic<bool> ended{false};
+    server.agent().on_disconnect([&](const std::string&, std::uint64_t) { ended = true; });
+    REQUIRE(peer.disconnect().ok());
+    REQUIRE(eventually([&] { return ended.load(); }));
+  }
+}
+
+TEST_CASE("an endpoint that callers drive accepts") {
+  Endpoint server = make("server", Progress::kCaller);
+  Endpoint client = make("client");
+  Future<None> connected = client.agent().peer(server.info().address).connect(kSoon);
+  CHECK(take(server.accept(kSoon)).name() == "client");
+  CHECK(connected.wait().has_value());
+}
+
+TEST_CASE("several threads accept, each its own peers") {
+  Endpoint server = make();
+  std::vector<std::string> names(4);
+  std::vector<std::thread> threads;
+  for (std::string& name : names)
+    threads.emplace_back([&] {
+      const auto peer = server.accept(kSoon);
+      if (peer) name = peer->name();
+    });
+  std::vector<Endpoint> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(make(str("client-", i)));
+    REQUIRE(clients.back().connect(server.info(), kSoon).has_value());
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::sort(names.begin(), names.end());
+  for (int i = 0; i < 4; ++i) CHECK(names[static_cast<std::size_t>(i)] == str("client-", i));
+}
+
+TEST_CASE("close() ends an accept() that waits") {
+  Endpoint server = make();
+  Code code = Code::kOk;
+  std::thread waiting([&] { code = code_of(server.accept()); });
+  REQUIRE(server.close().ok());
+  waiting.join();
+  CHECK(code == Code::kUnavailable);
+  CHECK(code_of(server.accept()) == Code::kUnavailable);
+}
+
+TEST_CASE("another process that has the address by now is refused, with both instances") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  EndpointInfo old = server.info();
+  old.instance = InstanceId::random();
+  const Status status = client.connect(old, kSoon).status();
+  CHECK(status.code() == Code::kUnavailable);
+  CHECK(contains(status.text(), old.instance.to_string()));
+  CHECK(contains(status.text(), server.info().instance.to_string()));
+}
+
+TEST_CASE("a wrong info is refused with the reason") {
+  Endpoint client = make("client");
+  for (const char* text : {"", "{}", "[]", "null", "{\"address\": 3}", "nowhere",
+                           "{\"address\":\"127.0.0.1:4000\",\"instance\":\"12\"}",
+                           "{\"address\":\"127.0.0.1\",\"instance\":\"00112233445566778899aabbccddeeff\"}"}) {
+    CAPTURE(text);
+    const Status status = client.connect(text).status();
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(contains(status.text(), "not the info of an endpoint"));
+  }
+  CHECK(code_of(client.connect(std::string(5000, '{'))) == Code::kInvalidArgument);
+}
+
+TEST_CASE("an endpoint has no registry, and an address that others can connect to") {
+  CHECK(code_of(Endpoint::create({.ctrl_url = "http://127.0.0.1:1"})) == Code::kInvalidArgument);
+  const Status status = Endpoint::create({.listen = "0.0.0.0:0", .insecure = true}).status();
+  CHECK(status.code() == Code::kInvalidArgument);
+  CHECK(contains(status.text(), "set advertise"));
+}
+
+TEST_CASE("an agent that keeps no peers says how accept() works") {
+  auto agent = start("a");
+  const Status status = agent->accept(milliseconds(1)).status();
+  CHECK(status.code() == Code::kInvalidArgument);
+  CHECK(contains(status.text(), "accepts"));
+}
+
+TEST_CASE("on_connect is called for connections that peers open, and not for those of this agent") {
+  auto a = start("a");
+  auto b = start("b");
+  std::atomic<int> at_a{0};
+  std::atomic<int> at_b{0};
+  a->on_connect([&](const std::string&, std::uint64_t) { ++at_a; });
+  b->on_connect(
+      [&](const std::string& peer, std::uint64_t connection) { at_b += peer == "a" && connection != 0; });
+  REQUIRE(a->peer(b->address()).connect(kSoon).wait().has_value());
+  CHECK(eventually([&] { return at_b == 1; }));
+  CHECK(at_a == 0);
+}
+
+}  // namespace slime::endpoint_test
