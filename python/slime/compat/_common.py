@@ -1,0 +1,165 @@
+"""What the modules of slime.compat share: settings, addresses, connections."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import queue
+import secrets
+import socket
+import struct
+from typing import Any, Dict, Optional, Union
+
+from slime._agent import PeerAgent
+from slime._errors import DeadlineExceeded, InvalidArgument, NotFound, Unavailable
+from slime._peer import Peer
+from slime._service import current_call, method
+
+log = logging.getLogger("slime.compat")
+
+_SIOCGIFADDR = 0x8915
+
+
+def timeout() -> float:
+    """Returns the seconds that a call may take."""
+    text = os.environ.get("SLIME_COMPAT_TIMEOUT", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise InvalidArgument(f"SLIME_COMPAT_TIMEOUT is {text!r}, must be a number of seconds above 0")
+    return seconds
+
+
+def address_of(interface: str) -> str:
+    """Returns the IPv4 address of a network interface. Raises NotFound, with the interfaces that
+    there are."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
+        except OSError as error:
+            known = ", ".join(name for _, name in socket.if_nameindex())
+            raise NotFound(
+                f"no IPv4 address of a network interface {interface!r} ({error.strerror}); there are: {known}"
+            ) from None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def own_address() -> str:
+    """Returns the address at which systems listen that leave it open."""
+    host = os.environ.get("SLIME_COMPAT_HOST", "")
+    if host:
+        return host
+    if not (os.environ.get("SLIME_COMPAT_TOKEN") or os.environ.get("SLIME_COMPAT_INSECURE") == "1"):
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: the kernel picks the address of the route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def base_port() -> int:
+    """Returns the port of an endpoint with index 0, where a system counts ports by an index."""
+    text = os.environ.get("SLIME_COMPAT_PORT", "7400")
+    if not text.isdigit() or not 1 <= int(text) <= 65000:
+        raise InvalidArgument(f"SLIME_COMPAT_PORT is {text!r}, must be 1 to 65000")
+    return int(text)
+
+
+class Connection:
+    """One connection of the other system: of one process to another, which may have several.
+
+    peer: the other end. about: what the other end said about itself. Thread: any.
+    """
+
+    def __init__(self, peer: Peer, key: int, about: Dict[str, Any]) -> None:
+        self.peer = peer
+        self.about = about
+        self._key = key
+        self._instance = peer.info()["instance"]
+
+    def alive(self) -> bool:
+        """Returns whether the connection is there, as far as this end knows."""
+        info = self.peer.info()
+        return info["state"] == "ready" and info["instance"] == self._instance
+
+    def tag(self, number: int) -> int:
+        """Returns the tag of the messages with this number, of 32 bits, on this connection."""
+        return self._key << 32 | number
+
+    def check(self) -> None:
+        """Raises Unavailable if the peer is another process by now: the agent connects again by
+        itself, and that process knows nothing of this connection."""
+        if self.peer.info()["instance"] not in ("", self._instance):
+            raise Unavailable("the process at the other end is gone, and another one has its address")
+
+
+class Host:
+    """An agent whose connections are made one by one, and accepted in that order.
+
+    system: whose connections these are. about: what the agent says about itself; "address" is added.
+    verbs: see PeerAgent. Thread: any.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        host: str,
+        port: int,
+        about: Optional[Dict[str, Any]] = None,
+        verbs: Optional[Dict[str, Union[int, bool, str]]] = None,
+    ) -> None:
+        self._service = f"compat.{system}"
+        # The connections that accept() has not returned yet; None: the host is closed.
+        self._arrived: queue.SimpleQueue[Optional[Connection]] = queue.SimpleQueue()
+        self.agent = PeerAgent(
+            listen=f"{host}:{port}",
+            provider=os.environ.get("SLIME_PROVIDER", "auto"),
+            token=os.environ.get("SLIME_COMPAT_TOKEN", ""),
+            insecure=os.environ.get("SLIME_COMPAT_INSECURE", "") == "1",
+            timeout=timeout(),
+            verbs=verbs,
+        )
+        self.about = {**(about or {}), "address": self.agent.address}
+        self.agent.serve(_Greeter(self), self._service, workers=1)
+
+    def connect(self, address: str) -> Connection:
+        """Connects to the host at "host:port". Raises Error."""
+        peer = self.agent.peer(address)
+        key = secrets.randbits(31)
+        about = peer.call(self._service, "hello", key, self.about).result()
+        return Connection(peer, key, about)
+
+    def accept(self, seconds: Optional[float] = None) -> Connection:
+        """Waits for a connection; `seconds`: None: without end. Raises DeadlineExceeded, or
+        Unavailable once the host is closed. Ctrl-C ends the wait."""
+        try:
+            found = self._arrived.get(timeout=seconds)
+        except queue.Empty:
+            raise DeadlineExceeded(f"nothing has connected within {seconds} s") from None
+        if found is None:
+            self._arrived.put(None)  # for other threads that accept
+            raise Unavailable("closed")
+        return found
+
+    def arrived(self, connection: Connection) -> None:
+        self._arrived.put(connection)
+
+    def close(self) -> None:
+        self._arrived.put(None)
+        self.agent.close()
+
+
+class _Greeter:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @method
+    def hello(self, key: int, about: Dict[str, Any]) -> Dict[str, Any]:
+        self._host.arrived(Connection(self._host.agent.peer(current_call().peer), key, about))
+        return self._host.about

@@ -1,0 +1,229 @@
+"""slime.compat.kvtrans_engine: the code of KVTrans Engine's users on Slime."""
+
+import os
+import signal
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import slime
+import slime.compat
+from conftest import PATIENCE, PROVIDER
+
+SOON = 10 * PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+
+
+@pytest.fixture
+def kvtrans_engine():
+    return slime.compat.install("kvtrans_engine")
+
+
+@pytest.fixture
+def engines(kvtrans_engine):
+    """A client and a server with their ids of one connection."""
+    with kvtrans_engine.Engine("lo") as server, kvtrans_engine.Engine("lo") as client:
+        done, to_server = client.connect("127.0.0.1", server.port)
+        assert done
+        accepted, ip, port, to_client = server.accept(SOON)
+        assert (accepted, ip, port) == (True, "127.0.0.1", client.port)
+        yield client, to_server, server, to_client
+
+
+# The document's example, as written but for the interface, the addresses and the port.
+SERVER = """
+    import kvtrans_engine
+    import numpy as np
+
+    # Create engine with network interface, CPUs, connections per CPU, and listen port
+    engine = kvtrans_engine.Engine("lo", ncpus=4, nconn_per_cpu=8, listen_port=0)
+    print(engine.port, flush=True)
+
+    # Accept incoming connection
+    success, client_ip, client_port, conn_id = engine.accept()
+    if success:
+        print(f"Accepted connection from {client_ip}:{client_port}", flush=True)
+
+    # Create and register data
+    data = np.array([1, 2, 3, 4, 5], dtype=np.float32)
+    success, kv_id = engine.reg_kv(conn_id, data)
+
+    # Receive data
+    success, received_data = engine.recv_kv(kv_id, max_size=1024)
+    if success:
+        print(f"Received: {received_data}", flush=True)
+
+    for shape in ((1000, 1000), (256, 256)):
+        success, kv_id = engine.reg_kv(conn_id, np.zeros(shape))
+        success, received_data = engine.recv_kv(kv_id, max_size=1 << 30)
+        print(success, len(received_data), sum(received_data), flush=True)
+"""
+CLIENT = """
+    import sys
+    import kvtrans_engine
+    import numpy as np
+
+    engine = kvtrans_engine.Engine("lo", ncpus=4, nconn_per_cpu=8, listen_port=0)
+
+    # Connect to remote server
+    success, conn_id = engine.connect("127.0.0.1", int(sys.argv[1]))
+    if success:
+        print(f"Connected with connection ID: {conn_id}", flush=True)
+
+    # Create and register data
+    data = np.array([1, 2, 3, 4, 5], dtype=np.float32)
+    success, kv_id = engine.reg_kv(conn_id, data)
+
+    # Send data
+    if success:
+        engine.send_kv(kv_id, data)
+
+    # Create large NumPy arrays
+    large_array = np.random.rand(1000, 1000).astype(np.float32)
+    weights = np.random.rand(256, 256).astype(np.float64)
+
+    # Register arrays for RDMA transfer
+    success1, kv_id1 = engine.reg_kv(conn_id, large_array)
+    success2, kv_id2 = engine.reg_kv(conn_id, weights)
+
+    # High-speed transfer
+    engine.send_kv(kv_id1, large_array)
+    engine.send_kv(kv_id2, weights)
+    for array in (large_array, weights):
+        print(True, array.nbytes, sum(array.tobytes()), flush=True)
+    sys.stdin.read()
+"""
+
+
+def script(folder, name, text):
+    path = folder / name
+    path.write_text("\n".join(line[4:] for line in text.split("\n")))
+    return path
+
+
+def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_path):
+    run = [sys.executable, "-m", "slime.compat.run", "kvtrans_engine"]
+    server = start(*run, script(tmp_path, "server.py", SERVER))
+    port = server.line()
+    client = start(*run, script(tmp_path, "client.py", CLIENT), port)
+    assert client.line() == "Connected with connection ID: 1"
+    assert server.line().startswith("Accepted connection from 127.0.0.1:")
+    expected = np.array([1, 2, 3, 4, 5], dtype=np.float32).tobytes()
+    assert server.line() == f"Received: {expected}"
+    for _ in range(2):
+        assert server.line() == client.line()
+    assert server.finish() == (0, "")
+    assert client.finish() == (0, "")
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 1 << 20, 5_000_001])
+def test_bytes_arrive_in_both_directions(engines, size):
+    client, to_server, server, to_client = engines
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    for sender, sends, receiver, receives in ((client, to_server, server, to_client), (server, to_client, client, to_server)):
+        _, out = sender.reg_kv(sends, data)
+        _, into = receiver.reg_kv(receives, data)
+        assert sender.send_kv(out, data)
+        assert receiver.recv_kv(into, size) == (True, data.tobytes())
+
+
+def test_each_id_has_its_own_messages_in_order(engines):
+    client, to_server, server, to_client = engines
+    outs = [client.reg_kv(to_server, bytes(10))[1] for _ in range(3)]
+    intos = [server.reg_kv(to_client, bytes(10))[1] for _ in range(3)]
+    for value in range(5):
+        for number, out in enumerate(outs):
+            assert client.send_kv(out, bytes([number, value]))
+    for number, into in reversed(list(enumerate(intos))):
+        assert [server.recv_kv(into, 10) for _ in range(5)] == [(True, bytes([number, value])) for value in range(5)]
+
+
+def test_several_connections_of_two_engines_are_apart(engines):
+    client, _, server, _ = engines
+    for connects, accepts in ((client, server), (client, server), (server, client)):
+        done, there = connects.connect("127.0.0.1", accepts.port)
+        accepted, _, port, here = accepts.accept(SOON)
+        assert done and accepted and port == connects.port
+        _, out = connects.reg_kv(there, bytes(8))
+        _, into = accepts.reg_kv(here, bytes(8))
+        assert connects.send_kv(out, str(there).encode())
+        assert accepts.recv_kv(into, 8) == (True, str(there).encode())
+
+
+def test_a_message_that_is_too_long_is_not_cut_and_not_lost(engines):
+    client, to_server, server, to_client = engines
+    _, out = client.reg_kv(to_server, bytes(100))
+    _, into = server.reg_kv(to_client, bytes(100))
+    assert client.send_kv(out, b"x" * 100)
+    assert server.recv_kv(into, 99) == (False, b"")
+    assert server.recv_kv(into, 100) == (True, b"x" * 100)
+
+
+def test_wrong_arguments_raise(kvtrans_engine, engines):
+    client, to_server, _, _ = engines
+    _, out = client.reg_kv(to_server, bytes(10))
+    for wrong in (
+        lambda: client.send_kv(out, bytes(11)),
+        lambda: client.send_kv(12345, b""),
+        lambda: client.recv_kv(12345, 1),
+        lambda: client.reg_kv(99, b""),
+        lambda: kvtrans_engine.Engine("lo", ncpus=0),
+        lambda: kvtrans_engine.Engine("nosuch0"),
+    ):
+        with pytest.raises(slime.Error):
+            wrong()
+    with pytest.raises(TypeError):
+        client.reg_kv(to_server, 5)
+
+
+def test_nobody_listens(engines):
+    client = engines[0]
+    assert client.connect("127.0.0.1", 1) == (False, -1)
+
+
+def test_accept_ends_at_its_timeout(engines):
+    assert engines[2].accept(0.01) == (False, "", 0, -1)
+
+
+def test_calls_end_with_false_when_the_peer_was_killed(start, tmp_path, engines, monkeypatch):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
+    client = engines[0]
+    server = start(sys.executable, "-m", "slime.compat.run", "kvtrans_engine", script(tmp_path, "server.py", SERVER))
+    done, conn_id = client.connect("127.0.0.1", int(server.line()))
+    assert done
+    assert server.line().startswith("Accepted")
+    ids = [client.reg_kv(conn_id, bytes(10))[1] for _ in range(2)]
+    received = []
+    waiting = threading.Thread(target=lambda: received.append(client.recv_kv(ids[1], 10)))
+    waiting.start()
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    waiting.join(3 * SOON)
+    assert received == [(False, b"")]
+    assert client.send_kv(ids[0], b"lost?") is False
+
+
+def test_unknown_systems_are_refused(tmp_path, start):
+    with pytest.raises(slime.NotFound, match="there are: kvtrans_engine"):
+        slime.compat.install("nosuch")
+    program = start(sys.executable, "-m", "slime.compat.run", "kvtrans_engine", tmp_path / "nosuch.py")
+    assert program.finish()[0] == 2
+
+
+def test_listening_beyond_this_host_needs_a_secret(kvtrans_engine, monkeypatch):
+    from slime.compat import _common
+
+    monkeypatch.setattr(_common, "address_of", lambda interface: "0.0.0.0")
+    with pytest.raises(slime.PermissionDenied):
+        kvtrans_engine.Engine("eth0")
+    for wrong in ("0", "-1", "soon", "nan"):
+        monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", wrong)
+        with pytest.raises(slime.InvalidArgument, match="SLIME_COMPAT_TIMEOUT"):
+            kvtrans_engine.Engine("lo")

@@ -1,0 +1,292 @@
+"""slime.compat.rdma_comm: the code of KVTransferManager's users on Slime."""
+
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+
+import numpy as np
+import pytest
+
+import slime
+import slime.compat
+from conftest import PATIENCE, PROVIDER, wait_until
+
+SOON = 10 * PATIENCE
+SEED = int(os.environ.get("SLIME_TEST_SEED") or random.randrange(1 << 30))
+LAYERS, BLOCKS, BLOCK_BYTES = 3, 64, 4096
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+    for name in list(os.environ):
+        if name.startswith("KVCACHE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def make():
+    """Makes communicators with their caches: (communicator, keys, values)."""
+    from contextlib import ExitStack
+
+    communicator = slime.compat.install("rdma_comm").RDMACommunicator
+    with ExitStack() as stack:
+
+        def one(role, port, layers=LAYERS, blocks=BLOCKS, block_bytes=BLOCK_BYTES, values=True):
+            caches = [
+                [np.zeros((blocks, block_bytes), np.uint8) for _ in range(layers)] for _ in range(2 if values else 1)
+            ]
+            pointers = [[each.ctypes.data for each in cache] for cache in caches] + [[]]
+            made = communicator(
+                role=role,
+                gpu_idx=0,
+                port=port,
+                local_key_cache=pointers[0],
+                local_value_cache=pointers[1],
+                block_number=blocks,
+                block_bytes=block_bytes,
+            )
+            return (stack.enter_context(made), *caches)
+
+        yield one
+
+
+# The document's example of a client, as written but for the address, the port and the buffers,
+# which are too small and freed at once as printed.
+PREFILL = """
+    import sys
+    import numpy as np
+    from rdma_comm import RDMACommunicator
+
+    # Initialize
+    key = np.full(1024 * 4096, 5, dtype=np.uint8)
+    value = np.full(1024 * 4096, 6, dtype=np.uint8)
+    local_keys = [key.ctypes.data]  # Example key pointer
+    local_values = [value.ctypes.data] # Example value pointer
+
+    comm = RDMACommunicator(
+        role="prefill",
+        gpu_idx=0,
+        port="12345",
+        local_key_cache=local_keys,
+        local_value_cache=local_values,
+        block_number=1024,
+        block_bytes=4096
+    )
+
+    # Client connection
+    comm = RDMACommunicator(
+        role="prefill",
+        gpu_idx=0,
+        port="12345",
+        local_key_cache=local_keys,
+        local_value_cache=local_values,
+        block_number=1024,
+        block_bytes=4096
+    )
+
+    if comm.connect("127.0.0.1", sys.argv[1]):
+        print("Connection established", flush=True)
+
+        # Write cache
+        comm.write_cache(
+            ip="127.0.0.1",       # Target server IP
+            port=sys.argv[1],             # Target server port
+            local_block_ids=[0,1,2],  # Local block IDs to transfer
+            remote_block_ids=[3,4,5], # Remote block IDs to write
+            layer_idx=0               # Model layer index (0 for first layer)
+        )
+    print("written", flush=True)
+"""
+DECODE = """
+    import sys
+    import numpy as np
+    from rdma_comm import RDMACommunicator
+
+    key, value = np.zeros(1024 * 4096, dtype=np.uint8), np.zeros(1024 * 4096, dtype=np.uint8)
+    comm = RDMACommunicator("decode", 0, sys.argv[1], [key.ctypes.data], [value.ctypes.data], 1024, 4096)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for cache in (key, value):
+        blocks = cache.reshape(1024, 4096)
+        print([i for i in range(1024) if blocks[i].any()], sorted(set(blocks[3:6].flatten().tolist())), flush=True)
+"""
+
+
+def run(start, folder, name, text, port):
+    path = folder / name
+    path.write_text("\n".join(line[4:] for line in text.split("\n")))
+    return start(sys.executable, "-m", "slime.compat.run", "rdma_comm", path, port)
+
+
+def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_path):
+    port = free_port()
+    decode = run(start, tmp_path, "decode.py", DECODE, port)
+    assert decode.line() == "ready"
+    prefill = run(start, tmp_path, "prefill.py", PREFILL, port)
+    assert prefill.line() == "Connection established"
+    assert prefill.line() == "written"
+    assert prefill.finish() == (0, "")
+    decode.process.stdin.write(b"\n")
+    assert [decode.line(), decode.line()] == ["[3, 4, 5] [5]", "[3, 4, 5] [6]"]
+    assert decode.finish() == (0, "")
+
+
+@pytest.mark.parametrize("values", [True, False], ids=["keys_and_values", "one_latent_cache"])
+def test_exactly_the_blocks_that_are_named_arrive(make, values):
+    print("SLIME_TEST_SEED", SEED)
+    choose = random.Random(SEED)
+    port = free_port()
+    decode, *targets = make("decode", port, values=values)
+    prefill, *sources = make("prefill", port, values=values)
+    for number, cache in enumerate(sources):
+        for layer, blocks in enumerate(cache):
+            blocks[:] = np.random.default_rng(SEED + 10 * number + layer).integers(1, 256, blocks.shape, np.uint8)
+    assert prefill.connect("127.0.0.1", port) and prefill.is_connected("127.0.0.1", port)
+    expected = [[np.zeros_like(blocks) for blocks in cache] for cache in targets]
+    for _ in range(30):
+        layer = choose.randrange(LAYERS)
+        count = choose.randrange(1, 20)
+        local = [choose.randrange(BLOCKS) for _ in range(count)]  # unsorted and repeated
+        remote = choose.sample(range(BLOCKS), count)
+        assert prefill.write_cache("127.0.0.1", port, local, remote, layer) == 0
+        for into, cache in zip(expected, sources):
+            into[layer][remote] = cache[layer][local]
+        for cache, wanted in zip(targets, expected):
+            assert all((blocks == each).all() for blocks, each in zip(cache, wanted))
+
+
+def test_nothing_to_write_is_written(make):
+    port = free_port()
+    make("decode", port)
+    prefill = make("prefill", port)[0]
+    assert prefill.connect("127.0.0.1", port)
+    assert prefill.write_cache("127.0.0.1", port, [], [], 0) == 0
+
+
+def test_wrong_arguments_raise_before_a_byte_moves(make):
+    port = free_port()
+    _, keys, values = make("decode", port)
+    prefill, sources, _ = make("prefill", port)
+    sources[0][:] = 1
+    assert prefill.connect("127.0.0.1", port)
+    for local, remote, layer in (
+        ([0, BLOCKS], [0, 1], 0),
+        ([0, 1], [0, BLOCKS], 0),
+        ([0, -1], [0, 1], 0),
+        ([0, 1], [0, -1], 0),
+        ([0, 1], [0], 0),
+        ([0], [0], LAYERS),
+        ([0], [0], -1),
+    ):
+        with pytest.raises(slime.InvalidArgument):
+            prefill.write_cache("127.0.0.1", port, local, remote, layer)
+    assert not any(blocks.any() for blocks in (*keys, *values))
+    with pytest.raises(slime.InvalidArgument):
+        make("both", port)
+
+
+def test_without_a_connection_nothing_is_reported_as_written(make):
+    prefill = make("prefill", "0")[0]
+    assert prefill.connect("127.0.0.1", "1") is False
+    assert prefill.is_connected("127.0.0.1", "1") is False
+    assert prefill.write_cache("127.0.0.1", "1", [0], [0], 0) == -1
+
+
+@pytest.mark.parametrize("other", [{"layers": 2}, {"block_bytes": 2048}, {"values": False}], ids=str)
+def test_other_geometries_are_refused_with_both(make, caplog, other):
+    port = free_port()
+    make("decode", port, **other)
+    prefill = make("prefill", port)[0]
+    with caplog.at_level(logging.WARNING, "slime.compat"):
+        assert prefill.connect("127.0.0.1", port) is False
+    assert "'block_bytes': 4096" in caplog.text and "do not match" in caplog.text
+
+
+def test_another_number_of_blocks_is_fine(make):
+    port = free_port()
+    _, keys, _ = make("decode", port, blocks=200)
+    prefill, sources, _ = make("prefill", port)
+    sources[1][:] = 3
+    assert prefill.connect("127.0.0.1", port)
+    assert prefill.write_cache("127.0.0.1", port, [5], [199], 1) == 0
+    assert (keys[1][199] == 3).all() and not keys[1][:199].any()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeypatch, how):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
+    port = free_port()
+    decode = run(start, tmp_path, "decode.py", DECODE, port)
+    assert decode.line() == "ready"
+    prefill = make("prefill", "0", layers=1, blocks=1024)[0]
+    assert prefill.connect("127.0.0.1", port)
+    os.kill(decode.process.pid, how)
+    if how == signal.SIGKILL:
+        decode.process.wait()
+        wait_until(lambda: not prefill.is_connected("127.0.0.1", port))
+        assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == -1
+        return
+    # Memory of a stopped process on this host is written without its help.
+    assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) in ((0, -1) if PROVIDER != "tcp" else (-1,))
+    os.kill(decode.process.pid, signal.SIGCONT)
+
+
+def test_a_new_process_at_the_port_needs_a_new_connection(make, start, tmp_path):
+    port = free_port()
+    first = run(start, tmp_path, "decode.py", DECODE, port)
+    assert first.line() == "ready"
+    prefill = make("prefill", "0", layers=1, blocks=1024)[0]
+    assert prefill.connect("127.0.0.1", port)
+    assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == 0
+    first.process.kill()
+    first.process.wait()
+    second = run(start, tmp_path, "decode.py", DECODE, port)
+    assert second.line() == "ready"
+    assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == -1
+    assert prefill.connect("127.0.0.1", port)
+    assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == 0
+
+
+def test_the_variables_of_the_environment_are_used(make, monkeypatch, tmp_path):
+    from slime.compat import rdma_comm
+
+    assert rdma_comm._verbs_settings(0) is None
+    monkeypatch.setenv("KVCACHE_RDMA_NICS", "mlx5_0, mlx5_1,mlx5_2")
+    monkeypatch.setenv("KVCACHE_RDMA_GID_INDEX", "3")
+    monkeypatch.setenv("KVCACHE_IB_TIMEOUT", "18")
+    monkeypatch.setenv("KVCACHE_RELAX_ORDERING", "true")
+    monkeypatch.setenv("KVCACHE_GDRCOPY_FLUSH_ENABLE", "1")
+    assert rdma_comm._verbs_settings(4) == {
+        "device": "mlx5_1",
+        "gid_index": "3",
+        "timeout": "18",
+        "relaxed_ordering": True,
+        "flush_read": True,
+    }
+    with pytest.raises(slime.Error, match="verbs"):
+        monkeypatch.setenv("SLIME_PROVIDER", "auto")
+        make("prefill", "0")
+    monkeypatch.setenv("SLIME_PROVIDER", "tcp")
+    monkeypatch.setenv("KVCACHE_IB_TIMEOUT", "100")
+    with pytest.raises(slime.InvalidArgument, match="timeout is '100', must be 1 to 31"):
+        make("prefill", "0")
+    monkeypatch.delenv("KVCACHE_IB_TIMEOUT")
+    monkeypatch.setenv("KVCACHE_ERROR_FILE", str(tmp_path / "errors"))
+    monkeypatch.setenv("KVCACHE_SOCKET_IFNAME", "lo")
+    prefill = make("prefill", "0")[0]
+    assert prefill.connect("127.0.0.1", "1") is False
+    assert "connect to 127.0.0.1:1" in (tmp_path / "errors").read_text()
+    monkeypatch.setenv("KVCACHE_SOCKET_IFNAME", "nosuch0")
+    with pytest.raises(slime.NotFound, match="nosuch0"):
+        make("prefill", "0")

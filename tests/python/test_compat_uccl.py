@@ -1,0 +1,412 @@
+"""slime.compat.uccl: the code of the users of UCCL's p2p on Slime."""
+
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import slime
+import slime.compat
+from conftest import PATIENCE, PROVIDER
+
+SOON = 10 * PATIENCE
+
+
+def free_port():
+    """A port that no one has, and with it the next one, most probably."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+    monkeypatch.setenv("SLIME_COMPAT_PORT", str(free_port()))
+
+
+@pytest.fixture
+def p2p():
+    slime.compat.install("uccl")
+    from uccl import p2p
+
+    return p2p
+
+
+@pytest.fixture
+def ends(p2p):
+    """A client and a server with their ids of one connection."""
+    with p2p.Endpoint(local_gpu_idx=0, num_cpus=4) as server, p2p.Endpoint(local_gpu_idx=1, num_cpus=4) as client:
+        done, to_server = client.connect(metadata=server.get_metadata())
+        assert done
+        accepted, ip, gpu, to_client = server.accept(SOON)
+        assert (accepted, ip, gpu) == (True, "127.0.0.1", 1)
+        yield client, to_server, server, to_client
+
+
+def registered(endpoint, array):
+    done, mr_id = endpoint.reg(array.ctypes.data, array.nbytes)
+    assert done
+    return mr_id, array.ctypes.data, array.nbytes
+
+
+# The document's examples, as written but for the address.
+SETUP = """
+    from uccl import p2p
+    import sys
+
+    # Create endpoint with local GPU index and number of CPUs
+    endpoint = p2p.Endpoint(local_gpu_idx=int(sys.argv[1]), num_cpus=4)
+    print("ready", flush=True)
+"""
+ACCEPT = """
+    # Server side - accept incoming connections
+    success, remote_ip_addr, remote_gpu_idx, conn_id = endpoint.accept()
+    if success:
+        print(f"Connected to {remote_ip_addr}, GPU {remote_gpu_idx}, conn_id={conn_id}", flush=True)
+"""
+CONNECT = """
+    # Client side - connect to remote server
+    success, conn_id = endpoint.connect("127.0.0.1", remote_gpu_idx=1)
+    if success:
+        print(f"Connected with conn_id={conn_id}", flush=True)
+"""
+SEND_NUMPY = """
+    import numpy as np
+
+    # Create and prepare NumPy array
+    data = np.array([1.0, 2.0, 3.0, 4.0, 5.0], dtype=np.float32)
+    assert data.flags['C_CONTIGUOUS']  # Ensure array is contiguous
+
+    # Register for RDMA
+    ptr = data.ctypes.data
+    size = data.nbytes
+    success, mr_id = endpoint.reg(ptr, size)
+
+    # Send array
+    if success:
+        success = endpoint.send(conn_id, mr_id, ptr, size)
+    print(success, flush=True)
+    sys.stdin.read()
+"""
+RECEIVE_NUMPY = """
+    import numpy as np
+    data = np.zeros(5, dtype=np.float32)
+
+    # Receive array
+    recv_data = np.zeros_like(data)
+    recv_ptr = recv_data.ctypes.data
+    success, recv_mr_id = endpoint.reg(recv_ptr, recv_data.nbytes)
+    success = endpoint.recv(conn_id, recv_mr_id, recv_ptr, recv_data.nbytes)
+    print(success, recv_data.tolist(), flush=True)
+"""
+SEND_TORCH = """
+    import torch
+
+    # Sender side
+    send_tensor = torch.ones(1024, dtype=torch.float32)
+    assert send_tensor.is_contiguous()  # Ensure tensor is contiguous
+
+    # Register tensor for RDMA
+    success, mr_id = endpoint.reg(send_tensor.data_ptr(), send_tensor.numel() * 4)
+    assert success
+
+    # Send the tensor
+    success = endpoint.send(conn_id, mr_id, send_tensor.data_ptr(), send_tensor.numel() * 4)
+    assert success
+
+    # Sender side - send multiple tensors at once
+    tensors = [
+        torch.ones(512, dtype=torch.float32),
+        torch.ones(1024, dtype=torch.float32),
+        torch.ones(256, dtype=torch.float32)
+    ]
+
+    # Ensure all tensors are contiguous
+    for tensor in tensors:
+        assert tensor.is_contiguous()
+
+    # Register all tensors
+    mr_ids = []
+    for tensor in tensors:
+        success, mr_id = endpoint.reg(tensor.data_ptr(), tensor.numel() * 4)
+        assert success
+        mr_ids.append(mr_id)
+
+    # Prepare data for vectorized send
+    ptr_list = [tensor.data_ptr() for tensor in tensors]
+    size_list = [tensor.numel() * 4 for tensor in tensors]
+    num_iovs = len(tensors)
+
+    # Send all tensors in one operation
+    success = endpoint.sendv(conn_id, mr_ids, ptr_list, size_list, num_iovs)
+    assert success
+    print(success, flush=True)
+    sys.stdin.read()
+"""
+RECEIVE_TORCH = """
+    import torch
+
+    # Receiver side
+    recv_tensor = torch.zeros(1024, dtype=torch.float32)
+    assert recv_tensor.is_contiguous()
+
+    # Register receive buffer
+    success, mr_id = endpoint.reg(recv_tensor.data_ptr(), recv_tensor.numel() * 4)
+    assert success
+
+    # Receive the tensor
+    success = endpoint.recv(conn_id, mr_id, recv_tensor.data_ptr(), recv_tensor.numel() * 4)
+    assert success
+
+    num_iovs = 3
+
+    # Receiver side - receive multiple tensors at once
+    recv_tensors = [
+        torch.zeros(512, dtype=torch.float32),
+        torch.zeros(1024, dtype=torch.float32),
+        torch.zeros(256, dtype=torch.float32)
+    ]
+
+    # Register receive buffers
+    recv_mr_ids = []
+    for tensor in recv_tensors:
+        success, mr_id = endpoint.reg(tensor.data_ptr(), tensor.numel() * 4)
+        assert success
+        recv_mr_ids.append(mr_id)
+
+    # Prepare data for vectorized receive
+    recv_ptr_list = [tensor.data_ptr() for tensor in recv_tensors]
+    size_list = [tensor.numel() * 4 for tensor in recv_tensors]
+
+    # Receive all tensors in one operation
+    success = endpoint.recvv(conn_id, recv_mr_ids, recv_ptr_list, size_list, num_iovs)
+    assert success
+    print(success, [int(tensor.sum()) for tensor in [recv_tensor, *recv_tensors]], flush=True)
+"""
+
+
+def run(start, folder, name, gpu, *parts):
+    path = folder / name
+    path.write_text("\n".join(line[4:] for part in parts for line in part.split("\n")))
+    program = start(sys.executable, "-m", "slime.compat.run", "uccl", path, gpu)
+    assert program.line(60) == "ready"
+    return program
+
+
+@pytest.mark.parametrize(
+    "send, receive, says",
+    [
+        (SEND_NUMPY, RECEIVE_NUMPY, "True [1.0, 2.0, 3.0, 4.0, 5.0]"),
+        pytest.param(SEND_TORCH, RECEIVE_TORCH, "True [1024, 512, 1024, 256]", id="torch"),
+    ],
+)
+def test_the_documents_examples_run_unchanged_between_two_processes(start, tmp_path, send, receive, says):
+    if "torch" in send:
+        pytest.importorskip("torch")
+    server = run(start, tmp_path, "server.py", 1, SETUP, ACCEPT, receive)
+    client = run(start, tmp_path, "client.py", 0, SETUP, CONNECT, send)
+    assert client.line() == "Connected with conn_id=1"
+    assert server.line() == "Connected to 127.0.0.1, GPU 0, conn_id=1"
+    assert client.line(60) == "True"
+    assert server.line(60) == says
+    assert server.finish() == (0, "")
+    assert client.finish() == (0, "")
+
+
+def test_metadata_has_the_documented_layout(p2p, ends):
+    _, _, server, _ = ends
+    metadata = server.get_metadata()
+    assert metadata == server.get_endpoint_metadata() and len(metadata) == 10
+    assert socket.inet_ntoa(metadata[:4]) == "127.0.0.1"
+    assert struct.unpack("=i", metadata[6:])[0] == 0
+    ip, port, gpu = p2p.Endpoint.parse_metadata(metadata)
+    assert (ip, gpu) == ("127.0.0.1", 0) and struct.pack("!H", port) == metadata[4:6]
+    v6 = socket.inet_pton(socket.AF_INET6, "::1") + struct.pack("!H", 7) + struct.pack("=i", 3)
+    assert p2p.Endpoint.parse_metadata(v6) == ("::1", 7, 3)
+    with pytest.raises(slime.InvalidArgument):
+        p2p.Endpoint.parse_metadata(b"short")
+
+
+@pytest.mark.parametrize("size", [1, 5, 4096, 1 << 20, 3_000_001])
+def test_messages_arrive_in_both_directions(ends, size):
+    client, to_server, server, to_client = ends
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    for sender, sends, receiver, receives in ((client, to_server, server, to_client), (server, to_client, client, to_server)):
+        target = np.zeros(size, np.uint8)
+        assert sender.send(sends, *registered(sender, data))
+        assert receiver.recv(receives, *registered(receiver, target))
+        assert (target == data).all()
+
+
+def test_a_shorter_message_is_fine_and_the_size_is_clamped_to_the_memory(ends):
+    client, to_server, server, to_client = ends
+    data, target = np.arange(100, dtype=np.uint8), np.zeros(100, np.uint8)
+    assert client.send(to_server, *registered(client, data))
+    mr_id, ptr, size = registered(server, target)
+    assert server.recv(to_client, mr_id, ptr, 2 * size)
+    assert (target == data).all()
+
+
+def test_a_longer_message_fails_writes_nothing_and_waits(ends):
+    client, to_server, server, to_client = ends
+    data, target = np.arange(100, dtype=np.uint8) + 1, np.zeros(100, np.uint8)
+    assert client.send(to_server, *registered(client, data))
+    mr_id, ptr, size = registered(server, target)
+    assert not server.recv(to_client, mr_id, ptr, 99)
+    assert not target.any()
+    assert server.recv(to_client, mr_id, ptr, size)
+    assert (target == data).all()
+
+
+def wait_for(endpoint, transfer_id):
+    deadline = time.monotonic() + SOON
+    while True:
+        success, done = endpoint.poll_async(transfer_id)
+        if done:
+            return success
+        assert success and time.monotonic() < deadline
+
+
+def test_async_transfers_end_and_may_be_polled_again(ends):
+    client, to_server, server, to_client = ends
+    targets = [np.zeros(1000, np.uint8) for _ in range(3)]
+    receives = [server.recv_async(to_client, *registered(server, target))[1] for target in targets]
+    assert server.poll_async(receives[0]) == (True, False)
+    for value in range(3):
+        done, transfer = client.send_async(to_server, *registered(client, np.full(1000, value + 1, np.uint8)))
+        assert done and wait_for(client, transfer)
+    for transfer in receives:
+        assert wait_for(server, transfer)
+        assert [server.poll_async(transfer) for _ in range(3)] == [(True, True)] * 3
+    assert [set(target.tolist()) for target in targets] == [{1}, {2}, {3}]
+    with pytest.raises(slime.NotFound):
+        server.poll_async(12345678)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_advertised_memory_is_read_and_written(ends, asynchronous):
+    client, to_server, server, to_client = ends
+    memory = np.arange(4096, dtype=np.uint32).view(np.uint8)
+    mr_id, ptr, _ = registered(server, memory)
+    done, item = server.advertise(to_client, mr_id, ptr + 400, 800)
+    assert done and len(item) == 64
+    target = np.zeros(800, np.uint8)
+    local = registered(client, target)
+    if asynchronous:
+        assert wait_for(client, client.read_async(to_server, *local, item)[1])
+    else:
+        assert client.read(to_server, *local, item)
+    assert (target == memory[400:1200]).all()
+    target[:] = 9
+    before = memory.copy()
+    if asynchronous:
+        assert wait_for(client, client.write_async(to_server, *local, item)[1])
+    else:
+        assert client.write(to_server, *local, item)
+    assert (memory[400:1200] == 9).all()
+    assert (memory[:400] == before[:400]).all() and (memory[1200:] == before[1200:]).all()
+
+
+def test_vectors_of_ranges_are_read_and_written_in_one_operation(ends):
+    client, to_server, server, to_client = ends
+    count = 200
+    memory = np.random.default_rng(1).integers(0, 256, (count, 64), np.uint8)
+    mr_id, ptr, _ = registered(server, memory)
+    done, items = server.advertisev(to_client, [mr_id] * count, [ptr + 64 * i for i in range(count)], [64] * count, count)
+    assert done
+    targets = [np.zeros(64, np.uint8) for _ in range(count)]
+    done, ids = client.regv([each.ctypes.data for each in targets], [64] * count)
+    assert done
+    ranges = ids, [each.ctypes.data for each in targets], [64] * count, items, count
+    assert client.readv(to_server, *ranges)
+    assert all((target == row).all() for target, row in zip(targets, memory))
+    for target in targets:
+        target ^= 255
+    assert client.writev(to_server, *ranges)
+    assert all((target == row).all() for target, row in zip(targets, memory))
+
+
+def test_memory_whose_registration_ended_is_not_reached(ends):
+    client, to_server, server, to_client = ends
+    memory, target = np.ones(64, np.uint8), np.zeros(64, np.uint8)
+    mr_id, ptr, size = registered(server, memory)
+    _, item = server.advertise(to_client, mr_id, ptr, size)
+    _, unread = server.advertise(to_client, mr_id, ptr, size)
+    local = registered(client, target)
+    assert client.read(to_server, *local, item)
+    assert server.dereg(mr_id)
+    target[:] = 0
+    assert not client.read(to_server, *local, item)
+    assert not client.read(to_server, *local, unread)
+    assert not target.any()
+
+
+def test_wrong_arguments_raise(ends):
+    client, to_server, server, to_client = ends
+    memory = np.zeros(64, np.uint8)
+    mr_id, ptr, size = registered(client, memory)
+    there = registered(server, np.zeros(64, np.uint8))
+    _, item = server.advertise(to_client, *there[:2], 32)
+    for wrong in (
+        lambda: client.send(99, mr_id, ptr, size),
+        lambda: client.send(to_server, 99, ptr, size),
+        lambda: client.send(to_server, mr_id, ptr, size + 1),
+        lambda: client.send(to_server, mr_id, ptr - 1, size),
+        lambda: client.recv(to_server, mr_id, ptr - 1, 1),
+        lambda: client.sendv(to_server, [mr_id], [ptr], [size], 2),
+        lambda: client.read(to_server, mr_id, ptr, 33, item),
+        lambda: client.read(to_server, mr_id, ptr, 1, b"x" * 64),
+        lambda: client.read(to_server, mr_id, ptr, 1, item[:-1]),
+        lambda: server.advertise(to_client, there[0], there[1], 65),
+        lambda: client.dereg(99),
+    ):
+        with pytest.raises(slime.Error):
+            wrong()
+    assert client.reg(0, 8) == (False, -1)
+    assert client.regv([ptr, 0], [8, 8]) == (False, [])
+
+
+def test_nobody_listens_and_nobody_connects(ends):
+    client, _, server, _ = ends
+    assert client.connect("127.0.0.1", 0, remote_port=1) == (False, -1)
+    assert server.accept(0.01) == (False, "", -1, -1)
+
+
+def test_a_second_endpoint_with_the_same_index_is_found_by_its_metadata(p2p):
+    with p2p.Endpoint(5) as first, p2p.Endpoint(5) as second, p2p.Endpoint(6) as client:
+        assert first.get_metadata() != second.get_metadata()
+        assert client.connect(metadata=second.get_metadata())[0]
+        assert second.accept(SOON)[0]
+
+
+@pytest.mark.parametrize("waits", ["recv", "poll"])
+def test_calls_end_with_false_when_the_peer_was_killed(p2p, start, tmp_path, monkeypatch, waits):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
+    server = run(start, tmp_path, "server.py", 1, SETUP, ACCEPT, RECEIVE_NUMPY)
+    with p2p.Endpoint(0) as client:
+        done, conn_id = client.connect("127.0.0.1", remote_gpu_idx=1)
+        assert done and server.line().startswith("Connected")
+        memory = registered(client, np.zeros(64, np.uint8))
+        outcome = []
+
+        def wait():
+            if waits == "recv":
+                outcome.append(client.recv(conn_id, *memory))
+            else:
+                outcome.append(wait_for(client, client.recv_async(conn_id, *memory)[1]))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        waiting.join(3 * SOON)
+        assert outcome == [False]
+        assert client.send(conn_id, *memory) is False
