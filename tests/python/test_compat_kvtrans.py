@@ -210,8 +210,20 @@ def test_calls_end_with_false_when_the_peer_was_killed(start, tmp_path, engines,
     assert client.send_kv(ids[0], b"lost?") is False
 
 
+@pytest.mark.parametrize(
+    "about", [None, [], {}, {"address": 5}, {"address": "no port"}, {"address": "127.0.0.1:x"}, {"address": ":-1"}]
+)
+def test_a_peer_that_says_nonsense_is_refused_and_not_accepted(engines, make_agent, about):
+    server = engines[2]
+    peer = make_agent().peer(f"127.0.0.1:{server.port}")
+    for key, says in ((1, about), (-1, {"address": "127.0.0.1:1"}), (1 << 31, {"address": "127.0.0.1:1"})):
+        with pytest.raises(slime.InvalidArgument):
+            peer.call("compat.kvtrans_engine", "hello", key, says).result()
+    assert server.accept(0.01)[0] is False
+
+
 def test_unknown_systems_are_refused(tmp_path, start):
-    with pytest.raises(slime.NotFound, match="there are: kvtrans_engine"):
+    with pytest.raises(slime.NotFound, match="there are: kvtrans_engine, rdma_comm, uccl"):
         slime.compat.install("nosuch")
     program = start(sys.executable, "-m", "slime.compat.run", "kvtrans_engine", tmp_path / "nosuch.py")
     assert program.finish()[0] == 2

@@ -115,8 +115,8 @@ def test_an_agent_keeps_peers_only_if_asked(make_agent):
 
 
 def test_an_endpoint_that_its_caller_drives_accepts():
-    with slime.Endpoint(provider=PROVIDER, progress=slime.Progress.CALLER) as server:
-        with slime.Endpoint("client", provider=PROVIDER) as client:
+    with slime.Endpoint("client", provider=PROVIDER) as client:
+        with slime.Endpoint(provider=PROVIDER, progress=slime.Progress.CALLER) as server:
             connected = client.agent.peer(server.info()["address"]).connect(SOON)
             assert server.accept(SOON).name == "client"
             connected.result(SOON)

@@ -12,13 +12,15 @@ import struct
 from typing import Any, Dict, Optional, Union
 
 from slime._agent import PeerAgent
-from slime._errors import DeadlineExceeded, InvalidArgument, NotFound, Unavailable
+from slime._errors import DeadlineExceeded, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from slime._peer import Peer
 from slime._service import current_call, method
 
 log = logging.getLogger("slime.compat")
 
 _SIOCGIFADDR = 0x8915
+# Connections that may wait for accept().
+_ARRIVED_MOST = 4096
 
 
 def timeout() -> float:
@@ -103,7 +105,8 @@ class Host:
     """An agent whose connections are made one by one, and accepted in that order.
 
     system: whose connections these are. about: what the agent says about itself; "address" is added.
-    verbs: see PeerAgent. Thread: any.
+    The other end must say the same things, with values of the same types. verbs: see PeerAgent.
+    Thread: any.
     """
 
     def __init__(
@@ -132,8 +135,25 @@ class Host:
         """Connects to the host at "host:port". Raises Error."""
         peer = self.agent.peer(address)
         key = secrets.randbits(31)
-        about = peer.call(self._service, "hello", key, self.about).result()
+        about = self._checked(peer.call(self._service, "hello", key, self.about).result())
         return Connection(peer, key, about)
+
+    def greet(self, name: str, key: int, about: Any) -> Dict[str, Any]:
+        """Takes the connection that the peer with this name makes. Returns what it is told."""
+        about = self._checked(about)
+        if not 0 <= key < 1 << 31:
+            raise InvalidArgument(f"the key of a connection is {key}")
+        if self._arrived.qsize() >= _ARRIVED_MOST:
+            raise ResourceExhausted(f"{_ARRIVED_MOST} connections wait to be accepted already")
+        self._arrived.put(Connection(self.agent.peer(name), key, about))
+        return self.about
+
+    def _checked(self, about: Any) -> Dict[str, Any]:
+        """Returns what a peer says about itself, with the keys that this end expects."""
+        fits = isinstance(about, dict) and all(type(about.get(key)) is type(mine) for key, mine in self.about.items())
+        if not fits or not about["address"].rpartition(":")[2].isdigit():
+            raise InvalidArgument(f"a peer of {self._service} says about itself {about!r:.200}")
+        return about
 
     def accept(self, seconds: Optional[float] = None) -> Connection:
         """Waits for a connection; `seconds`: None: without end. Raises DeadlineExceeded, or
@@ -147,9 +167,6 @@ class Host:
             raise Unavailable("closed")
         return found
 
-    def arrived(self, connection: Connection) -> None:
-        self._arrived.put(connection)
-
     def close(self) -> None:
         self._arrived.put(None)
         self.agent.close()
@@ -161,5 +178,4 @@ class _Greeter:
 
     @method
     def hello(self, key: int, about: Dict[str, Any]) -> Dict[str, Any]:
-        self._host.arrived(Connection(self._host.agent.peer(current_call().peer), key, about))
-        return self._host.about
+        return self._host.greet(current_call().peer, key, about)

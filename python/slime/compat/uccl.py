@@ -40,6 +40,8 @@ _MAGIC = b"slime"
 _FIFO_ITEM = struct.Struct("<QIIIIQ5s27x")  # address, size, mr_id, -, -, offset in the region, magic
 # Ended transfers whose outcome poll_async() still knows.
 _ENDED_MOST = 65536
+# Advertised registrations of peers that are remembered.
+_REMOTE_MOST = 65536
 
 FifoItem = bytes
 
@@ -377,6 +379,8 @@ class Endpoint:
             except NotFound:
                 raise Unavailable("the peer has ended the registration that it advertised") from None
             with self._lock:
+                if len(self._remote) >= _REMOTE_MOST:
+                    self._remote.clear()
                 self._remote[key] = found
         return found
 
