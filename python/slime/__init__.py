@@ -81,6 +81,15 @@ from slime._wait import as_completed, wait_all, wait_any
 __version__ = version()
 
 
+def __getattr__(name: str) -> Any:
+    # The names of an earlier package called slime, the Slime Transfer Engine.
+    if name in ("RDMAEndpoint", "available_nic", "avaliable_nic"):
+        from slime.compat import dlslime
+
+        return getattr(dlslime, name)
+    raise AttributeError(f"module 'slime' has no attribute {name!r}")
+
+
 def empty(
     shape: Any,
     dtype: Any = "float64",

@@ -12,6 +12,7 @@ import struct
 from typing import Any, Dict, Optional, Union
 
 from slime._agent import PeerAgent
+from slime._endpoint import Endpoint
 from slime._errors import DeadlineExceeded, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from slime._peer import Peer
 from slime._service import current_call, method
@@ -73,6 +74,38 @@ def base_port() -> int:
     return int(text)
 
 
+def agent_options() -> Dict[str, Any]:
+    """Returns the options of every agent, by the environment."""
+    return {
+        "provider": os.environ.get("SLIME_PROVIDER", "auto"),
+        "token": os.environ.get("SLIME_COMPAT_TOKEN", ""),
+        "insecure": os.environ.get("SLIME_COMPAT_INSECURE", "") == "1",
+        "timeout": timeout(),
+    }
+
+
+def endpoint(**options: Any) -> Endpoint:
+    """Starts an endpoint at own_address(), by the environment."""
+    return Endpoint(listen=f"{own_address()}:0", **agent_options(), **options)
+
+
+class Ended:
+    """A future that has ended with a value."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        return self._value
+
+    def __await__(self) -> Any:
+        yield from ()
+        return self._value
+
+
 class Connection:
     """One connection of the other system: of one process to another, which may have several.
 
@@ -120,14 +153,7 @@ class Host:
         self._service = f"compat.{system}"
         # The connections that accept() has not returned yet; None: the host is closed.
         self._arrived: queue.SimpleQueue[Optional[Connection]] = queue.SimpleQueue()
-        self.agent = PeerAgent(
-            listen=f"{host}:{port}",
-            provider=os.environ.get("SLIME_PROVIDER", "auto"),
-            token=os.environ.get("SLIME_COMPAT_TOKEN", ""),
-            insecure=os.environ.get("SLIME_COMPAT_INSECURE", "") == "1",
-            timeout=timeout(),
-            verbs=verbs,
-        )
+        self.agent = PeerAgent(listen=f"{host}:{port}", verbs=verbs, **agent_options())
         self.about = {**(about or {}), "address": self.agent.address}
         self.agent.serve(_Greeter(self), self._service, workers=1)
 

@@ -339,7 +339,7 @@ class Endpoint:
             ctypes.memmove(ptr, bytes(data), len(data))
 
         if late is not None:
-            return _Transfer(_Ended(late), take)
+            return _Transfer(_common.Ended(late), take)
         connection.check()
         return _Transfer(connection.peer.recv(connection.tag(0)), take)
 
@@ -405,19 +405,6 @@ class Endpoint:
             transfer_id = self._next_id()
             self._transfers[transfer_id] = transfer
             return True, transfer_id
-
-
-class _Ended:
-    """A future that has ended with a value."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> bytes:
-        return self._value
 
 
 def _finish(transfer: _Transfer) -> bool:

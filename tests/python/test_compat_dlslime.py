@@ -1,0 +1,233 @@
+"""slime.compat.dlslime: the code of the users of DLSlime's endpoint on Slime."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import slime
+import slime.compat
+from conftest import PATIENCE, PROVIDER
+
+SOON = 10 * PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+
+
+@pytest.fixture
+def dlslime():
+    return slime.compat.install("dlslime")
+
+
+@pytest.fixture
+def ends(dlslime):
+    """An initiator and a target that are connected, each with 4 KiB called "buffer"."""
+    with dlslime.RDMAEndpoint() as initiator, dlslime.RDMAEndpoint() as target:
+        local, remote = np.zeros(4096, np.uint8), np.arange(4096).astype(np.uint8)
+        initiator.register_memory_region("buffer", local.ctypes.data, 4096)
+        target.register_memory_region("buffer", remote.ctypes.data, 0, 4096)
+        target.connect(initiator.endpoint_info())
+        initiator.connect(target.endpoint_info())
+        yield initiator, local, target, remote
+
+
+def test_the_first_documents_example_of_a_read(dlslime):
+    # As written but for the tensors, which the document leaves out.
+    from slime import RDMAEndpoint, avaliable_nic
+
+    local_tensor, remote_tensor = np.zeros(16, np.uint8), np.arange(16, dtype=np.uint8) + 1
+
+    devices = avaliable_nic()
+    assert devices, "No RDMA devices."
+
+    # Initialize RDMA endpoint
+    initiator = RDMAEndpoint(device_name=devices[0], ib_port=1, link_type="Ethernet")
+    # Register local GPU memory with RDMA subsystem
+    initiator.register_memory_region("buffer", local_tensor.ctypes.data, 16)
+
+    # Initialize target endpoint on different NIC
+    target = RDMAEndpoint(device_name=devices[-1], ib_port=1, link_type="Ethernet")
+    # Register target's GPU memory
+    target.register_memory_region("buffer", remote_tensor.ctypes.data, 16)
+
+    # Establish bidirectional RDMA connection:
+    # 1. Target connects to initiator's endpoint information
+    # 2. Initiator connects to target's endpoint information
+    # Note: Real-world scenarios typically use out-of-band exchange (e.g., via TCP)
+    target.connect_to(initiator.local_endpoint_info)
+    initiator.connect_to(target.local_endpoint_info)
+
+    # Execute asynchronous batch read operation:
+    asyncio.run(initiator.async_read_batch("buffer", [0], [8], 8))
+
+    assert local_tensor.tolist() == [0] * 8 + list(range(1, 9))
+    initiator.stop()
+    target.stop()
+
+
+def test_the_first_documents_example_of_messages(ends):
+    endpoint, _, receiver, _ = ends
+    # Sender, as written but for NumPy.
+    ones = np.ones([16], dtype=np.uint8)
+    endpoint.register_memory_region("messages", ones.ctypes.data, 16)
+    asyncio.run(endpoint.send_async("messages", 0, 8))
+    endpoint = receiver
+    # Receiver, as written but for NumPy.
+    zeros = np.zeros([16], dtype=np.uint8)
+    endpoint.register_memory_region("messages", zeros.ctypes.data, 16)
+    asyncio.run(endpoint.recv_async("messages", 8, 8))
+    assert zeros.tolist() == [0] * 8 + [1] * 8
+
+
+def test_batches_are_read_and_written_by_name_and_by_number(ends):
+    initiator, local, _, remote = ends
+    assert initiator.read([("buffer", "buffer", 100, 200, 50), (0, 0, 1000, 0, 1)]).wait() == 0
+    assert (local[200:250] == remote[100:150]).all() and local[0] == remote[1000]
+    assert local.sum() == remote[100:150].sum() + remote[1000]
+    local[:] = 9
+    before = remote.copy()
+    future = initiator.write([("buffer", "buffer", 100, 200, 50)])
+    assert future.wait() == 0 and future.done() and future.wait() == 0
+    assert (remote[100:150] == 9).all()
+    before[100:150] = 9
+    assert (remote == before).all()
+
+
+def test_numbers_as_names_and_memory_registered_after_the_info_was_read(dlslime):
+    # lmdeploy names memory by numbers.
+    with dlslime.RDMAEndpoint() as a, dlslime.RDMAEndpoint() as b:
+        infos = json.dumps(a.endpoint_info()), json.dumps(b.endpoint_info())
+        mine, theirs = np.zeros(64, np.uint8), np.full(64, 3, np.uint8)
+        for key in (7, 0):
+            a.register_memory_region(key, mine.ctypes.data, 0, 64)
+            b.register_memory_region(key, theirs.ctypes.data, 0, 64)
+        a.connect(json.loads(infos[1]))
+        a.read([(7, 7, 0, 0, 32), (0, 0, 0, 32, 32)]).wait()
+        assert (mine == 3).all()
+
+
+def test_a_notification_follows_its_bytes(ends):
+    initiator, local, target, remote = ends
+    local[:] = 5
+    received = target.imm_recv()
+    initiator.write_with_imm([("buffer", "buffer", 0, 0, 4096)], imm=77).wait()
+    assert received.wait(SOON) == 0 and received.imm_data() == 77
+    assert (remote == 5).all()
+    with pytest.raises(slime.DeadlineExceeded):
+        target.imm_recv().wait(0.01)
+
+
+def test_a_message_of_another_length_fails_and_is_the_next_ones(ends):
+    initiator, local, target, remote = ends
+    local[:] = 1
+    initiator.send((local.ctypes.data, 0, 10)).wait()
+    before = remote.copy()
+    for length in (9, 11):
+        future = target.recv((remote.ctypes.data, 0, length))
+        for _ in range(2):
+            with pytest.raises(slime.InvalidArgument, match=f"recv of {length} bytes: the next message has 10"):
+                future.wait()
+    assert (remote == before).all()
+    target.recv((remote.ctypes.data, 0, 10)).wait()
+    assert (remote[:10] == 1).all()
+
+
+def test_the_same_memory_under_the_same_name_is_registered_once(dlslime):
+    memory = np.zeros(64, np.uint8)
+    with dlslime.RDMAEndpoint() as endpoint:
+        first = endpoint.register_memory_region("a", memory.ctypes.data, 64)
+        assert endpoint.register_memory_region("b", memory.ctypes.data, 64) == first + 1
+        assert endpoint.register_memory_region("a", memory.ctypes.data, 0, 64) == first
+        with pytest.raises(slime.AlreadyExists):
+            endpoint.register_memory_region("a", memory.ctypes.data, 32)
+        assert endpoint.mr_info()["a"] == {"handle": first, "addr": memory.ctypes.data, "length": 64}
+
+
+def test_wrong_arguments_raise(dlslime, ends):
+    initiator, local, _, _ = ends
+    for wrong in (
+        lambda: dlslime.RDMAEndpoint("nosuch0"),
+        lambda: dlslime.RDMAEndpoint(link_type="Token Ring"),
+        lambda: initiator.connect({}),
+        lambda: initiator.connect("nonsense"),
+        lambda: initiator.connect({"slime": {}, "mr_info": {"x": 5}}),
+        lambda: initiator.read([("nosuch", "buffer", 0, 0, 1)]),
+        lambda: initiator.read([("buffer", "nosuch", 0, 0, 1)]),
+        lambda: initiator.read([("buffer", "buffer", 4090, 0, 10)]).wait(),
+        lambda: initiator.read([("buffer", "buffer", 0, 4090, 10)]).wait(),
+        lambda: asyncio.run(initiator.send_async("buffer", 4090, 10)),
+        lambda: asyncio.run(initiator.async_read_batch("buffer", [0, 1], [0], 1)),
+        lambda: initiator.register_memory_region("hole", 4096, 8),
+        lambda: dlslime.RDMAEndpoint().read([]),
+    ):
+        with pytest.raises(slime.Error):
+            wrong()
+    assert not local.any()
+
+
+TARGET = """
+    import sys
+    import numpy as np
+    import dlslime
+    endpoint = dlslime.RDMAEndpoint()
+    memory = np.zeros(4096, np.uint8)
+    endpoint.register_memory_region("buffer", memory.ctypes.data, 4096)
+    print(endpoint.local_endpoint_info, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("what", ["read", "recv", "connect"])
+def test_waits_end_with_an_error_when_the_peer_was_killed(dlslime, start, tmp_path, monkeypatch, what):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
+    path = tmp_path / "target.py"
+    path.write_text("\n".join(line[4:] for line in TARGET.split("\n")))
+    target = start(sys.executable, "-m", "slime.compat.run", "dlslime", path)
+    info = target.line()
+    memory = np.zeros(4096, np.uint8)
+    with dlslime.RDMAEndpoint() as initiator:
+        initiator.register_memory_region("buffer", memory.ctypes.data, 4096)
+        if what == "connect":
+            target.process.kill()
+            target.process.wait()
+            with pytest.raises(slime.Error):
+                initiator.connect(info)
+            return
+        initiator.connect(info)
+        initiator.read([("buffer", "buffer", 0, 0, 8)]).wait()
+        outcome = []
+
+        def wait():
+            try:
+                initiator.recv((memory.ctypes.data, 0, 8)).wait()
+            except slime.Error as error:
+                outcome.append(type(error).__name__)
+
+        if what == "recv":
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+        os.kill(target.process.pid, signal.SIGKILL)
+        target.process.wait()
+        if what == "recv":
+            waiting.join(3 * SOON)
+            assert len(outcome) == 1
+        else:
+            with pytest.raises(slime.Error):
+                initiator.read([("buffer", "buffer", 0, 0, 8)]).wait()
+
+
+def test_the_package_itself_loads_the_old_names_when_they_are_asked_for():
+    code = "import sys, slime; assert 'slime.compat' not in sys.modules; slime.RDMAEndpoint; slime.available_nic()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        slime.nosuch
