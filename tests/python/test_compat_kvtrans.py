@@ -223,7 +223,7 @@ def test_a_peer_that_says_nonsense_is_refused_and_not_accepted(engines, make_age
 
 
 def test_unknown_systems_are_refused(tmp_path, start):
-    with pytest.raises(slime.NotFound, match="there are: dlslime, kvtrans_engine, rdma_comm, uccl"):
+    with pytest.raises(slime.NotFound, match="there are: dlslime, kvtrans_engine, mooncake, rdma_comm, uccl"):
         slime.compat.install("nosuch")
     program = start(sys.executable, "-m", "slime.compat.run", "kvtrans_engine", tmp_path / "nosuch.py")
     assert program.finish()[0] == 2

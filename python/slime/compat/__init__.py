@@ -27,7 +27,13 @@ from types import ModuleType
 from slime._errors import NotFound
 
 # The names that the users of each system import.
-SYSTEMS = {"dlslime": ("dlslime",), "kvtrans_engine": ("kvtrans_engine",), "rdma_comm": ("rdma_comm",), "uccl": ("uccl", "uccl.p2p")}
+SYSTEMS = {
+    "dlslime": ("dlslime",),
+    "kvtrans_engine": ("kvtrans_engine",),
+    "mooncake": ("mooncake", "mooncake.engine"),
+    "rdma_comm": ("rdma_comm",),
+    "uccl": ("uccl", "uccl.p2p"),
+}
 
 
 def install(system: str) -> ModuleType:

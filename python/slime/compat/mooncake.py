@@ -1,0 +1,522 @@
+"""Mooncake's `mooncake.engine` on Slime, for host memory and the metadata server "P2PHANDSHAKE".
+
+What its documents leave open is defined here:
+
+- A segment is named "host:port", with get_rpc_port() of the other process. initialize() listens at
+  the host of `local_hostname`, and at its port if that is free; it needs SLIME_COMPAT_TOKEN (or
+  SLIME_COMPAT_INSECURE=1) for a host that others reach.
+- protocol "rdma" with a `device_name` uses that device, the first of a list. Otherwise Slime picks:
+  SLIME_PROVIDER. `transport_hint` is ignored.
+- A function returns 0 once all bytes are in place, and else its documented value for a failure. It then
+  has logged the reason as a warning (logger "slime.compat"). It ends after SLIME_COMPAT_TIMEOUT
+  seconds (30), also if the peer is dead or stopped.
+- Both sides must have registered the memory that a transfer names; ranges are checked before the
+  first byte moves.
+- After a peer was replaced by another process at its address, the first transfer fails.
+- Functions with "on_cuda" in their names raise Unimplemented; register_memory() of GPU memory fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import queue
+import socket
+import sys
+import threading
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import slime.compat._common as _common
+from slime import _slime
+from slime._agent import PeerAgent
+from slime._errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    Error,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unimplemented,
+)
+from slime._peer import Peer
+from slime._service import method
+
+engine = sys.modules[__name__]  # for `from mooncake import engine`
+
+_SERVICE = "compat.mooncake"
+# Notifications of peers that may wait for get_notifies().
+_NOTIFIES_MOST = 65536
+
+
+class TransferOpcode(enum.Enum):
+    """The direction of a transfer."""
+
+    READ = 0
+    WRITE = 1
+
+
+class TransferNotify:
+    """A notification that follows a transfer. name, msg: text."""
+
+    def __init__(self, name: str = "", msg: str = "") -> None:
+        self.name = name
+        self.msg = msg
+
+
+class _Range(NamedTuple):
+    begin: int
+    size: int
+    region: Any  # a MemoryRegion, or the name of the peer's region
+
+
+class _Ranges:
+    """Registered memory by address. Thread: one at a time."""
+
+    def __init__(self, ranges: Sequence[_Range] = ()) -> None:
+        self._all = list(ranges)
+
+    def add(self, added: _Range) -> None:
+        self._all.append(added)
+
+    def take(self, begin: int) -> Optional[_Range]:
+        """Removes the range that begins there; None: there is none."""
+        for index, each in enumerate(self._all):
+            if each.begin == begin:
+                return self._all.pop(index)
+        return None
+
+    def find(self, begin: int, size: int) -> Optional[_Range]:
+        """Returns a range that has all of these bytes."""
+        for each in self._all:
+            if each.begin <= begin and begin + size <= each.begin + each.size:
+                return each
+        return None
+
+    def all(self) -> List[_Range]:
+        return list(self._all)
+
+
+class _Segment:
+    """Another process: its registered memory, as it said last. Thread: the one that holds `lock`."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.lock = threading.Lock()
+        self.peer = peer
+        self.ranges = _Ranges()
+        self.regions: Dict[str, _slime.RemoteRegion] = {}
+
+    def ask(self) -> None:
+        """Asks for the registered memory."""
+        told = self.peer.call(_SERVICE, "segments").result()
+        try:
+            self.ranges = _Ranges([_Range(int(begin), int(size), str(name)) for name, begin, size in told])
+        except (TypeError, ValueError):
+            raise InvalidArgument(f"{self.peer.name} says about its memory {told!r:.200}") from None
+
+    def locate(self, address: int, size: int) -> Tuple[_slime.RemoteRegion, int]:
+        """Returns the region with these bytes, and the offset of the first. Raises NotFound."""
+        found = self.ranges.find(address, size)
+        if found is None:
+            self.ask()
+            found = self.ranges.find(address, size)
+        if found is None:
+            raise NotFound(f"{self.peer.name} has not registered {size} bytes at {address}")
+        if found.region not in self.regions:
+            self.regions[found.region] = self.peer.region(found.region)
+        return self.regions[found.region], address - found.begin
+
+
+class _Service:
+    def __init__(self, owner: TransferEngine) -> None:
+        self._owner = owner
+
+    @method
+    def segments(self) -> List[Any]:
+        return self._owner._shown()
+
+    @method
+    def notify(self, name: str, msg: str) -> None:
+        self._owner._notified(name, msg)
+
+
+class TransferEngine:
+    """The registered memory of this process, and transfers to that of others. Thread: any."""
+
+    def __init__(self) -> None:
+        self._agent: Optional[PeerAgent] = None
+        # Never held while this waits for a peer, which may be asking for this process's memory.
+        self._lock = threading.Lock()
+        self._ranges = _Ranges()
+        self._count = 0
+        self._segments: Dict[str, _Segment] = {}
+        self._batches: Dict[int, Any] = {}
+        self._notifies: queue.Queue[TransferNotify] = queue.Queue(_NOTIFIES_MOST)
+
+    # ---- the start and the end
+
+    def initialize(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> int:
+        """Starts. Returns 0, or -1."""
+        return self._told(lambda: self._start(local_hostname, metadata_server, protocol, device_name))
+
+    def initialize_ext(
+        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str, metadata_type: str
+    ) -> int:
+        """As initialize(); metadata_type: ignored."""
+        return self.initialize(local_hostname, metadata_server, protocol, device_name)
+
+    def _start(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> None:
+        if self._agent is not None:
+            raise AlreadyExists("initialize() was called before")
+        if metadata_server != "P2PHANDSHAKE":
+            raise Unimplemented(f"the metadata server {metadata_server!r}: only P2PHANDSHAKE, which needs none")
+        host, _, port = local_hostname.rpartition(":") if ":" in local_hostname else (local_hostname, "", "0")
+        try:
+            host = socket.gethostbyname(host.strip("[]"))
+        except OSError as error:
+            raise NotFound(f"local_hostname {local_hostname!r}: {error}") from None
+        device = device_name.split(",")[0].strip()
+        options = {**_common.agent_options(), "verbs": {"device": device} if protocol == "rdma" and device else None}
+        try:
+            agent = PeerAgent(listen=f"{host}:{port}", **options)
+        except AlreadyExists:
+            agent = PeerAgent(listen=f"{host}:0", **options)
+        agent.serve(_Service(self), _SERVICE, workers=1)
+        self._agent = agent
+
+    def get_rpc_port(self) -> int:
+        """Returns the port of this process, for the name of its segment; 0 before initialize()."""
+        return 0 if self._agent is None else int(self._agent.address.rpartition(":")[2])
+
+    def get_engine(self) -> TransferEngine:
+        return self
+
+    def close(self) -> None:
+        """Ends. After it no peer touches the memory."""
+        if self._agent is not None:
+            self._agent.close()
+
+    def __enter__(self) -> TransferEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- memory
+
+    def register_memory(self, buffer_addr: int, capacity: int) -> int:
+        """Registers memory, which stays in place until unregister_memory(). Returns 0, or -1."""
+
+        def register() -> None:
+            region = self._started().register_address(buffer_addr, capacity, _slime.Rights.READ_WRITE)
+            self._add(buffer_addr, region, capacity)
+
+        return self._told(register)
+
+    def unregister_memory(self, buffer_addr: int) -> int:
+        """Ends a registration. Returns 0, or -1."""
+        return self._told(lambda: self._remove(buffer_addr))
+
+    def batch_register_memory(self, buffer_addresses: Sequence[int], capacities: Sequence[int]) -> int:
+        """Registers all, or nothing. Returns 0, or -1."""
+        if len(buffer_addresses) != len(capacities):
+            raise InvalidArgument(f"{len(buffer_addresses)} addresses, {len(capacities)} capacities")
+        done = []
+        for address, capacity in zip(buffer_addresses, capacities):
+            if self.register_memory(address, capacity) != 0:
+                self.batch_unregister_memory(done)
+                return -1
+            done.append(address)
+        return 0
+
+    def batch_unregister_memory(self, buffer_addresses: Sequence[int]) -> int:
+        return min([self.unregister_memory(each) for each in buffer_addresses], default=0)
+
+    def allocate_managed_buffer(self, length: int) -> int:
+        """Allocates registered memory. Returns its address, or 0."""
+        try:
+            region = self._started().allocate(length, _slime.Rights.READ_WRITE)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(memoryview(region)))
+            self._add(address, region, length)
+        except Error as error:
+            _common.log.warning("allocate_managed_buffer: %s", error)
+            return 0
+        return address
+
+    def free_managed_buffer(self, buffer_addr: int, length: int) -> int:
+        return self.unregister_memory(buffer_addr)
+
+    def write_bytes_to_buffer(self, dest_address: int, src_ptr: bytes, length: int) -> int:
+        """Copies `length` bytes to registered memory of this process. Returns 0, or -1."""
+
+        def copy() -> None:
+            self._local(dest_address, length)
+            if len(src_ptr) < length:
+                raise InvalidArgument(f"{length} bytes of {len(src_ptr)}")
+            ctypes.memmove(dest_address, bytes(src_ptr), length)
+
+        return self._told(copy)
+
+    def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes:
+        """Returns `length` bytes of registered memory of this process."""
+        self._local(source_address, length)
+        return ctypes.string_at(source_address, length)
+
+    def get_first_buffer_address(self, segment_name: str) -> int:
+        """Returns the lowest registered address of another process, or 0."""
+        try:
+            segment = self._segment(segment_name)
+            with segment.lock:
+                segment.ask()
+                return min((each.begin for each in segment.ranges.all()), default=0)
+        except Error as error:
+            _common.log.warning("%s: %s", segment_name, error)
+            return 0
+
+    # ---- transfers that are waited for
+
+    def transfer_sync_write(
+        self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
+    ) -> int:
+        return self.transfer_sync(target_hostname, buffer, peer_buffer_address, length, TransferOpcode.WRITE)
+
+    def transfer_sync_read(
+        self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
+    ) -> int:
+        return self.transfer_sync(target_hostname, buffer, peer_buffer_address, length, TransferOpcode.READ)
+
+    def transfer_sync(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        opcode: TransferOpcode,
+        notify: Optional[TransferNotify] = None,
+        transport_hint: str = "",
+    ) -> int:
+        return self.batch_transfer_sync(target_hostname, [buffer], [peer_buffer_address], [length], opcode, notify)
+
+    def batch_transfer_sync_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self.batch_transfer_sync(
+            target_hostname, buffers, peer_buffer_addresses, lengths, TransferOpcode.WRITE
+        )
+
+    def batch_transfer_sync_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self.batch_transfer_sync(target_hostname, buffers, peer_buffer_addresses, lengths, TransferOpcode.READ)
+
+    def batch_transfer_sync(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+        notify: Optional[TransferNotify] = None,
+        transport_hint: str = "",
+    ) -> int:
+        """Moves all ranges as one operation. Returns 0, or -1."""
+
+        def move() -> None:
+            self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
+            if notify is not None:
+                peer = self._segment(target_hostname).peer
+                peer.call(_SERVICE, "notify", notify.name, notify.msg).result()
+
+        done = self._told(move)
+        if done != 0:
+            self._forget(target_hostname)
+        return done
+
+    # ---- transfers that go on
+
+    def transfer_submit_write(
+        self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int, transport_hint: str = ""
+    ) -> int:
+        """Returns a batch id, or -1."""
+        return self._submit(target_hostname, [buffer], [peer_buffer_address], [length], TransferOpcode.WRITE) or -1
+
+    def transfer_check_status(self, batch_id: int) -> int:
+        """Returns 1: done, 0: under way, -1: failed, -2: its time was over. A batch id that has ended
+        is unknown from then on."""
+        with self._lock:
+            future = self._batches.get(batch_id)
+            if future is None:
+                raise NotFound(f"there is no batch {batch_id}")
+            if not future.done():
+                return 0
+            del self._batches[batch_id]
+        error = future.exception()
+        if error is None:
+            return 1
+        _common.log.warning("batch %s: %s", batch_id, error)
+        return -2 if isinstance(error, DeadlineExceeded) else -1
+
+    def batch_transfer_async_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._submit(target_hostname, buffers, peer_buffer_addresses, lengths, TransferOpcode.WRITE)
+
+    def batch_transfer_async_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._submit(target_hostname, buffers, peer_buffer_addresses, lengths, TransferOpcode.READ)
+
+    def batch_transfer_async(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+        transport_hint: str = "",
+    ) -> int:
+        """Returns a batch id, or 0."""
+        return self._submit(target_hostname, buffers, peer_buffer_addresses, lengths, opcode)
+
+    def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int:
+        """Waits for all. Returns 0, or -1 if one of them failed."""
+        with self._lock:
+            futures = [self._batches.pop(each, None) for each in batch_ids]
+        errors = ["unknown" if future is None else future.exception() for future in futures]
+        for batch_id, error in zip(batch_ids, errors):
+            if error is not None:
+                _common.log.warning("batch %s: %s", batch_id, error)
+        return 0 if all(error is None for error in errors) else -1
+
+    def get_notifies(self) -> List[TransferNotify]:
+        """Returns the notifications that have come since the last call."""
+        out = []
+        while not self._notifies.empty():
+            out.append(self._notifies.get())
+        return out
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.endswith("_on_cuda"):
+            raise AttributeError(f"'TransferEngine' object has no attribute {name!r}")
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise Unimplemented(f"{name}: memory of a GPU is not supported")
+
+        return refuse
+
+    # ---- internal
+
+    def _started(self) -> PeerAgent:
+        if self._agent is None:
+            raise InvalidArgument("initialize() comes first")
+        return self._agent
+
+    def _told(self, work: Any) -> int:
+        """Returns 0, or -1 after an Error, which it logs."""
+        try:
+            work()
+        except Error as error:
+            _common.log.warning("%s", error)
+            return -1
+        return 0
+
+    def _add(self, address: int, region: _slime.MemoryRegion, size: int) -> None:
+        with self._lock:
+            self._count += 1
+            name = f"mr-{self._count}"
+            self._ranges.add(_Range(address, size, (name, region)))
+        self._started().publish(name, region)
+
+    def _remove(self, address: int) -> None:
+        with self._lock:
+            found = self._ranges.take(address)
+        if found is None:
+            raise NotFound(f"no memory at {address} was registered")
+        name, region = found.region
+        self._started().unpublish(name)
+        region.close()
+
+    def _shown(self) -> List[Any]:
+        with self._lock:
+            return [[each.region[0], each.begin, each.size] for each in self._ranges.all()]
+
+    def _notified(self, name: str, msg: str) -> None:
+        try:
+            self._notifies.put_nowait(TransferNotify(name, msg))
+        except queue.Full:
+            raise ResourceExhausted(f"{_NOTIFIES_MOST} notifications wait for get_notifies()") from None
+
+    def _segment(self, name: str) -> _Segment:
+        agent = self._started()
+        with self._lock:
+            if name not in self._segments:
+                self._segments[name] = _Segment(agent.peer(name))
+            return self._segments[name]
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._segments.pop(name, None)
+
+    def _local(self, address: int, size: int) -> _Range:
+        with self._lock:
+            found = self._ranges.find(address, size)
+        if found is None:
+            raise NotFound(f"{size} bytes at {address} were not registered")
+        return found
+
+    def _begin(
+        self,
+        target: str,
+        buffers: Sequence[int],
+        addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+    ) -> Any:
+        if not len(buffers) == len(addresses) == len(lengths):
+            raise InvalidArgument(f"{len(buffers)} buffers, {len(addresses)} addresses, {len(lengths)} lengths")
+        segment = self._segment(target)
+        copies = []
+        with segment.lock:
+            for buffer, address, length in zip(buffers, addresses, lengths):
+                mine = self._local(buffer, length)
+                theirs, offset = segment.locate(address, length)
+                copies.append(_slime.Copy(mine.region[1], buffer - mine.begin, theirs, offset, length))
+        return segment.peer.read(copies) if opcode == TransferOpcode.READ else segment.peer.write(copies)
+
+    def _submit(
+        self,
+        target: str,
+        buffers: Sequence[int],
+        addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+    ) -> int:
+        try:
+            future = self._begin(target, buffers, addresses, lengths, opcode)
+        except Error as error:
+            _common.log.warning("%s: %s", target, error)
+            self._forget(target)
+            return 0
+        with self._lock:
+            self._count += 1
+            self._batches[self._count] = future
+            return self._count
