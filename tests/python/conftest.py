@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import random
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -38,6 +40,19 @@ def pair(make_agent):
     """Two agents, and the first one's peer for the second."""
     a, b = make_agent("a"), make_agent("b")
     return a, b, a.peer(b.address)
+
+
+def free_port(count=1):
+    """The first of `count` ports that nobody has, below those that the kernel gives to clients."""
+    while True:
+        first = random.randrange(20_000, 32_000)
+        with contextlib.ExitStack() as taken:
+            try:
+                for port in range(first, first + count):
+                    taken.enter_context(socket.create_server(("127.0.0.1", port), reuse_port=False))
+            except OSError:
+                continue
+        return first
 
 
 def wait_until(condition, seconds=10):

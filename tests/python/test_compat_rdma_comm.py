@@ -4,7 +4,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import sys
 
 import numpy as np
@@ -12,17 +11,11 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, PROVIDER, wait_until
+from conftest import PATIENCE, PROVIDER, free_port, wait_until
 
 SOON = 10 * PATIENCE
 SEED = int(os.environ.get("SLIME_TEST_SEED") or random.randrange(1 << 30))
 LAYERS, BLOCKS, BLOCK_BYTES = 3, 64, 4096
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +33,14 @@ def make():
     from contextlib import ExitStack
 
     communicator = slime.compat.install("rdma_comm").RDMACommunicator
+    kept = []  # the memory outlives the communicators, whatever a test keeps
     with ExitStack() as stack:
 
         def one(role, port, layers=LAYERS, blocks=BLOCKS, block_bytes=BLOCK_BYTES, values=True):
             caches = [
                 [np.zeros((blocks, block_bytes), np.uint8) for _ in range(layers)] for _ in range(2 if values else 1)
             ]
+            kept.append(caches)
             pointers = [[each.ctypes.data for each in cache] for cache in caches] + [[]]
             made = communicator(
                 role=role,
@@ -130,7 +125,7 @@ def run(start, folder, name, text, port):
 
 
 def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_path):
-    port = free_port()
+    port = str(free_port())
     decode = run(start, tmp_path, "decode.py", DECODE, port)
     assert decode.line() == "ready"
     prefill = run(start, tmp_path, "prefill.py", PREFILL, port)
@@ -146,7 +141,7 @@ def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_p
 def test_exactly_the_blocks_that_are_named_arrive(make, values):
     print("SLIME_TEST_SEED", SEED)
     choose = random.Random(SEED)
-    port = free_port()
+    port = str(free_port())
     decode, *targets = make("decode", port, values=values)
     prefill, *sources = make("prefill", port, values=values)
     for number, cache in enumerate(sources):
@@ -167,7 +162,7 @@ def test_exactly_the_blocks_that_are_named_arrive(make, values):
 
 
 def test_nothing_to_write_is_written(make):
-    port = free_port()
+    port = str(free_port())
     make("decode", port)
     prefill = make("prefill", port)[0]
     assert prefill.connect("127.0.0.1", port)
@@ -175,7 +170,7 @@ def test_nothing_to_write_is_written(make):
 
 
 def test_wrong_arguments_raise_before_a_byte_moves(make):
-    port = free_port()
+    port = str(free_port())
     _, keys, values = make("decode", port)
     prefill, sources, _ = make("prefill", port)
     sources[0][:] = 1
@@ -205,7 +200,7 @@ def test_without_a_connection_nothing_is_reported_as_written(make):
 
 @pytest.mark.parametrize("other", [{"layers": 2}, {"block_bytes": 2048}, {"values": False}], ids=str)
 def test_other_geometries_are_refused_with_both(make, caplog, other):
-    port = free_port()
+    port = str(free_port())
     make("decode", port, **other)
     prefill = make("prefill", port)[0]
     with caplog.at_level(logging.WARNING, "slime.compat"):
@@ -213,8 +208,18 @@ def test_other_geometries_are_refused_with_both(make, caplog, other):
     assert "'block_bytes': 4096" in caplog.text and "do not match" in caplog.text
 
 
+def test_other_degrees_of_tensor_parallelism_are_refused(make):
+    from rdma_comm import RDMACommunicator
+
+    memory = np.zeros(4096, np.uint8)
+    arguments = "prefill", 0, "0", [memory.ctypes.data], [], 1, 4096
+    RDMACommunicator(*arguments, 1, 0).close()
+    with pytest.raises(slime.Unimplemented):
+        RDMACommunicator(*arguments, 2, 1)
+
+
 def test_another_number_of_blocks_is_fine(make):
-    port = free_port()
+    port = str(free_port())
     _, keys, _ = make("decode", port, blocks=200)
     prefill, sources, _ = make("prefill", port)
     sources[1][:] = 3
@@ -226,7 +231,7 @@ def test_another_number_of_blocks_is_fine(make):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeypatch, how):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
-    port = free_port()
+    port = str(free_port())
     decode = run(start, tmp_path, "decode.py", DECODE, port)
     assert decode.line() == "ready"
     prefill = make("prefill", "0", layers=1, blocks=1024)[0]
@@ -243,7 +248,7 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeyp
 
 
 def test_a_new_process_at_the_port_needs_a_new_connection(make, start, tmp_path):
-    port = free_port()
+    port = str(free_port())
     first = run(start, tmp_path, "decode.py", DECODE, port)
     assert first.line() == "ready"
     prefill = make("prefill", "0", layers=1, blocks=1024)[0]

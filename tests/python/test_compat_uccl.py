@@ -13,23 +13,16 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, PROVIDER
+from conftest import PATIENCE, PROVIDER, free_port
 
 SOON = 10 * PATIENCE
-
-
-def free_port():
-    """A port that no one has, and with it the next one, most probably."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch):
     monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
-    monkeypatch.setenv("SLIME_COMPAT_PORT", str(free_port()))
+    monkeypatch.setenv("SLIME_COMPAT_PORT", str(free_port(8)))
 
 
 @pytest.fixture
@@ -51,7 +44,11 @@ def ends(p2p):
         yield client, to_server, server, to_client
 
 
+KEPT = []  # registered memory outlives its endpoint
+
+
 def registered(endpoint, array):
+    KEPT.append(array)
     done, mr_id = endpoint.reg(array.ctypes.data, array.nbytes)
     assert done
     return mr_id, array.ctypes.data, array.nbytes

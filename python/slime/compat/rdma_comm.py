@@ -28,7 +28,7 @@ import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from slime import _slime
-from slime._errors import Error, InvalidArgument
+from slime._errors import Error, InvalidArgument, Unimplemented
 from slime.compat import _common
 
 # The variables that are settings of verbs, with their names there.
@@ -69,6 +69,7 @@ class RDMACommunicator:
     role: "prefill" or "decode". gpu_idx: picks one of KVCACHE_RDMA_NICS. port: text or number.
     local_key_cache, local_value_cache: the address of each layer's cache, of `block_number` blocks of
     `block_bytes`; no value cache: one latent cache. The memory stays in place until close().
+    prefill_tp_size, prefill_tp_idx: 1 and 0, other degrees of tensor parallelism are refused.
     Thread: any.
     """
 
@@ -81,7 +82,11 @@ class RDMACommunicator:
         local_value_cache: Sequence[int],
         block_number: int,
         block_bytes: int,
+        prefill_tp_size: int = 1,
+        prefill_tp_idx: int = 0,
     ) -> None:
+        if (prefill_tp_size, prefill_tp_idx) != (1, 0):
+            raise Unimplemented(f"prefill_tp_size is {prefill_tp_size}: both ends must have the same degree so far")
         if role not in ("prefill", "decode"):
             raise InvalidArgument(f"role is {role!r}, must be 'prefill' or 'decode'")
         if block_number < 1 or block_bytes < 1 or not local_key_cache:
