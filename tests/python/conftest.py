@@ -43,7 +43,7 @@ def pair(make_agent):
 
 
 def free_port(count=1):
-    """The first of `count` ports that nobody has, below those that the kernel gives to clients."""
+    """The first of `count` free ports in a row, below those that the kernel gives to clients."""
     while True:
         first = random.randrange(20_000, 32_000)
         with contextlib.ExitStack() as taken:
@@ -139,6 +139,18 @@ def start_python(start):
 
     def run(source, *arguments, **options):
         return start(sys.executable, "-u", "-c", prelude + textwrap.dedent(source), *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def start_compat(start, tmp_path):
+    """Runs Python source that imports another system, on slime.compat, in a process of its own."""
+
+    def run(system, source, *arguments):
+        script = tmp_path / f"script_{len(list(tmp_path.iterdir()))}.py"
+        script.write_text(textwrap.dedent(source))
+        return start(sys.executable, "-m", "slime.compat.run", system, script, *arguments)
 
     return run
 

@@ -188,11 +188,9 @@ TARGET = """
 
 
 @pytest.mark.parametrize("what", ["read", "recv", "connect"])
-def test_waits_end_with_an_error_when_the_peer_was_killed(dlslime, start, tmp_path, monkeypatch, what):
+def test_waits_end_with_an_error_when_the_peer_was_killed(dlslime, start_compat, monkeypatch, what):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
-    path = tmp_path / "target.py"
-    path.write_text("\n".join(line[4:] for line in TARGET.split("\n")))
-    target = start(sys.executable, "-m", "slime.compat.run", "dlslime", path)
+    target = start_compat("dlslime", TARGET)
     info = target.line()
     memory = np.zeros(4096, np.uint8)
     with dlslime.RDMAEndpoint() as initiator:

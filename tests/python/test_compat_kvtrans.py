@@ -102,17 +102,10 @@ CLIENT = """
 """
 
 
-def script(folder, name, text):
-    path = folder / name
-    path.write_text("\n".join(line[4:] for line in text.split("\n")))
-    return path
-
-
-def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_path):
-    run = [sys.executable, "-m", "slime.compat.run", "kvtrans_engine"]
-    server = start(*run, script(tmp_path, "server.py", SERVER))
+def test_the_documents_example_runs_unchanged_between_two_processes(start_compat):
+    server = start_compat("kvtrans_engine", SERVER)
     port = server.line()
-    client = start(*run, script(tmp_path, "client.py", CLIENT), port)
+    client = start_compat("kvtrans_engine", CLIENT, port)
     assert client.line() == "Connected with connection ID: 1"
     assert server.line().startswith("Accepted connection from 127.0.0.1:")
     expected = np.array([1, 2, 3, 4, 5], dtype=np.float32).tobytes()
@@ -192,10 +185,10 @@ def test_accept_ends_at_its_timeout(engines):
     assert engines[2].accept(0.01) == (False, "", 0, -1)
 
 
-def test_calls_end_with_false_when_the_peer_was_killed(start, tmp_path, engines, monkeypatch):
+def test_calls_end_with_false_when_the_peer_was_killed(start_compat, engines, monkeypatch):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
     client = engines[0]
-    server = start(sys.executable, "-m", "slime.compat.run", "kvtrans_engine", script(tmp_path, "server.py", SERVER))
+    server = start_compat("kvtrans_engine", SERVER)
     done, conn_id = client.connect("127.0.0.1", int(server.line()))
     assert done
     assert server.line().startswith("Accepted")

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import sys
 import threading
 
 import numpy as np
@@ -212,11 +211,9 @@ TARGET = """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeypatch, how):
+def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatch, how):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
-    path = tmp_path / "target.py"
-    path.write_text("\n".join(line[4:] for line in TARGET.split("\n")))
-    target = start(sys.executable, "-m", "slime.compat.run", "mooncake", path)
+    target = start_compat("mooncake", TARGET)
     port, address = map(int, target.line().split())
     engine, memory = make(), np.zeros(1 << 16, np.uint8)
     assert engine.register_memory(memory.ctypes.data, memory.nbytes) == 0

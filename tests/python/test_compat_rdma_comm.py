@@ -4,7 +4,6 @@ import logging
 import os
 import random
 import signal
-import sys
 
 import numpy as np
 import pytest
@@ -118,17 +117,11 @@ DECODE = """
 """
 
 
-def run(start, folder, name, text, port):
-    path = folder / name
-    path.write_text("\n".join(line[4:] for line in text.split("\n")))
-    return start(sys.executable, "-m", "slime.compat.run", "rdma_comm", path, port)
-
-
-def test_the_documents_example_runs_unchanged_between_two_processes(start, tmp_path):
+def test_the_documents_example_runs_unchanged_between_two_processes(start_compat):
     port = str(free_port())
-    decode = run(start, tmp_path, "decode.py", DECODE, port)
+    decode = start_compat("rdma_comm", DECODE, port)
     assert decode.line() == "ready"
-    prefill = run(start, tmp_path, "prefill.py", PREFILL, port)
+    prefill = start_compat("rdma_comm", PREFILL, port)
     assert prefill.line() == "Connection established"
     assert prefill.line() == "written"
     assert prefill.finish() == (0, "")
@@ -229,10 +222,10 @@ def test_another_number_of_blocks_is_fine(make):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeypatch, how):
+def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatch, how):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
     port = str(free_port())
-    decode = run(start, tmp_path, "decode.py", DECODE, port)
+    decode = start_compat("rdma_comm", DECODE, port)
     assert decode.line() == "ready"
     prefill = make("prefill", "0", layers=1, blocks=1024)[0]
     assert prefill.connect("127.0.0.1", port)
@@ -247,16 +240,16 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start, tmp_path, monkeyp
     os.kill(decode.process.pid, signal.SIGCONT)
 
 
-def test_a_new_process_at_the_port_needs_a_new_connection(make, start, tmp_path):
+def test_a_new_process_at_the_port_needs_a_new_connection(make, start_compat):
     port = str(free_port())
-    first = run(start, tmp_path, "decode.py", DECODE, port)
+    first = start_compat("rdma_comm", DECODE, port)
     assert first.line() == "ready"
     prefill = make("prefill", "0", layers=1, blocks=1024)[0]
     assert prefill.connect("127.0.0.1", port)
     assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == 0
     first.process.kill()
     first.process.wait()
-    second = run(start, tmp_path, "decode.py", DECODE, port)
+    second = start_compat("rdma_comm", DECODE, port)
     assert second.line() == "ready"
     assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == -1
     assert prefill.connect("127.0.0.1", port)

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 
@@ -190,10 +189,8 @@ RECEIVE_TORCH = """
 """
 
 
-def run(start, folder, name, gpu, *parts):
-    path = folder / name
-    path.write_text("\n".join(line[4:] for part in parts for line in part.split("\n")))
-    program = start(sys.executable, "-m", "slime.compat.run", "uccl", path, gpu)
+def run(start_compat, gpu, *parts):
+    program = start_compat("uccl", "".join(parts), gpu)
     assert program.line(60) == "ready"
     return program
 
@@ -205,11 +202,11 @@ def run(start, folder, name, gpu, *parts):
         pytest.param(SEND_TORCH, RECEIVE_TORCH, "True [1024, 512, 1024, 256]", id="torch"),
     ],
 )
-def test_the_documents_examples_run_unchanged_between_two_processes(start, tmp_path, send, receive, says):
+def test_the_documents_examples_run_unchanged_between_two_processes(start_compat, send, receive, says):
     if "torch" in send:
         pytest.importorskip("torch")
-    server = run(start, tmp_path, "server.py", 1, SETUP, ACCEPT, receive)
-    client = run(start, tmp_path, "client.py", 0, SETUP, CONNECT, send)
+    server = run(start_compat, 1, SETUP, ACCEPT, receive)
+    client = run(start_compat, 0, SETUP, CONNECT, send)
     assert client.line() == "Connected with conn_id=1"
     assert server.line() == "Connected to 127.0.0.1, GPU 0, conn_id=1"
     assert client.line(60) == "True"
@@ -385,9 +382,9 @@ def test_a_second_endpoint_with_the_same_index_is_found_by_its_metadata(p2p):
 
 
 @pytest.mark.parametrize("waits", ["recv", "poll"])
-def test_calls_end_with_false_when_the_peer_was_killed(p2p, start, tmp_path, monkeypatch, waits):
+def test_calls_end_with_false_when_the_peer_was_killed(p2p, start_compat, monkeypatch, waits):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")
-    server = run(start, tmp_path, "server.py", 1, SETUP, ACCEPT, RECEIVE_NUMPY)
+    server = run(start_compat, 1, SETUP, ACCEPT, RECEIVE_NUMPY)
     with p2p.Endpoint(0) as client:
         done, conn_id = client.connect("127.0.0.1", remote_gpu_idx=1)
         assert done and server.line().startswith("Connected")
