@@ -66,7 +66,9 @@ def test_accept_ends_at_its_timeout_and_when_the_endpoint_is_closed(endpoints):
 def test_ctrl_c_ends_accept_at_once(start_python):
     program = start_python(
         """
+        import signal
         import slime
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         endpoint = slime.Endpoint(provider=PROVIDER)
         try:
             print("ready", flush=True)

@@ -16,6 +16,7 @@ import shape  # noqa: E402
 # C++ class: its header. The Python class has the same name, but for a service: see Proxy.
 HEADERS = {
     "CacheClient": "cache/client.h",
+    "Endpoint": "agent/endpoint.h",
     "Future": "base/future.h",
     "MemoryRegion": "agent/peer_agent.h",
     "Peer": "agent/peer_agent.h",
@@ -33,6 +34,7 @@ PROXIES = {"ServiceProxy", "Stub"}
 
 ONLY_CPP = {
     "CacheClient": {"create": "the constructor"},
+    "Endpoint": {"create": "the constructor", "agent": "an attribute"},
     "Future": {
         "driver": "for futures that C++ code derives",
         "map": "for futures that C++ code derives",
@@ -58,6 +60,7 @@ ONLY_CPP = {
         "driver": "for queues that C++ handlers fill",
         "wake": "stop_serving()",
         "add_interceptor": "add_client_interceptor() and add_server_interceptor(): Python has no overloads",
+        "on_connect": "accept(), with accepts=True",
         "on_disconnect": "its handlers run on the loop, which never runs Python",
         "on_imm_queued": "on_imm() queues",
         "start": "the constructor",
@@ -71,6 +74,7 @@ ONLY_CPP = {
 }
 ONLY_PYTHON = {
     "CacheClient": {},
+    "Endpoint": {},
     "Future": {
         "add_done_callback": "on_done() and then()",
         "agent": "keeps the agent alive",
@@ -96,6 +100,7 @@ ONLY_PYTHON = {
         "empty": "NumPy arrays",
         "forked": "info().state",
         "progress": "C++ code knows its own options",
+        "register_address": "register_memory(), which takes an address",
         "serve_forever": "C++ programs wait as they like, or call poll()",
         "stop_serving": "wake()",
     },
