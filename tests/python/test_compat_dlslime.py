@@ -90,8 +90,9 @@ def test_the_first_documents_example_of_messages(ends):
 
 
 def test_batches_are_read_and_written_by_name_and_by_number(ends):
-    initiator, local, _, remote = ends
-    assert initiator.read([("buffer", "buffer", 100, 200, 50), (0, 0, 1000, 0, 1)]).wait() == 0
+    initiator, local, target, remote = ends
+    mine, theirs = (each.mr_info()["buffer"]["handle"] for each in (initiator, target))
+    assert initiator.read([("buffer", "buffer", 100, 200, 50), (mine, theirs, 1000, 0, 1)]).wait() == 0
     assert (local[200:250] == remote[100:150]).all() and local[0] == remote[1000]
     assert local.sum() == remote[100:150].sum() + remote[1000]
     local[:] = 9
@@ -108,12 +109,36 @@ def test_numbers_as_names_and_memory_registered_after_the_info_was_read(dlslime)
     with dlslime.RDMAEndpoint() as a, dlslime.RDMAEndpoint() as b:
         infos = json.dumps(a.endpoint_info()), json.dumps(b.endpoint_info())
         mine, theirs = np.zeros(64, np.uint8), np.full(64, 3, np.uint8)
-        for key in (7, 0):
-            a.register_memory_region(key, mine.ctypes.data, 0, 64)
-            b.register_memory_region(key, theirs.ctypes.data, 0, 64)
+        others = np.full(64, 4, np.uint8)
+        for key, memory in ((7, theirs), (0, others)):
+            number = a.register_memory_region(key, mine.ctypes.data, 0, 64)
+            assert b.register_memory_region(key, memory.ctypes.data, 0, 64) == number != key
         a.connect(json.loads(infos[1]))
         a.read([(7, 7, 0, 0, 32), (0, 0, 0, 32, 32)]).wait()
-        assert (mine == 3).all()
+        assert mine.tolist() == [3] * 32 + [4] * 32
+
+
+def test_the_messages_of_a_former_peer_are_not_the_next_ones(ends, dlslime):
+    initiator, local, target, remote = ends
+    target.send((remote.ctypes.data, 0, 10)).wait()
+    with pytest.raises(slime.InvalidArgument):
+        initiator.recv((local.ctypes.data, 0, 5)).wait()
+    with dlslime.RDMAEndpoint() as other:
+        other.connect(initiator.endpoint_info())
+        initiator.connect(other.endpoint_info())
+        theirs = np.full(10, 77, np.uint8)
+        other.send((theirs.ctypes.data, 0, 10)).wait()
+        initiator.recv((local.ctypes.data, 0, 10)).wait()
+        assert (local[:10] == 77).all()
+
+
+def test_a_connection_that_was_made_anew_is_used(ends):
+    initiator, local, _, remote = ends
+    initiator.read([("buffer", "buffer", 0, 0, 8)]).wait()
+    initiator._peer.disconnect()
+    local[:] = 0
+    initiator.read([("buffer", "buffer", 0, 0, 4096)]).wait()
+    assert (local == remote).all()
 
 
 def test_a_notification_follows_its_bytes(ends):

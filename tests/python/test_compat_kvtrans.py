@@ -204,7 +204,8 @@ def test_calls_end_with_false_when_the_peer_was_killed(start_compat, engines, mo
 
 
 @pytest.mark.parametrize(
-    "about", [None, [], {}, {"address": 5}, {"address": "no port"}, {"address": "127.0.0.1:x"}, {"address": ":-1"}]
+    "about",
+    [None, [], {}, {"address": 5}, {"address": "no port"}, {"address": "127.0.0.1:x"}, {"address": "x:²"}, {"address": ":1"}],
 )
 def test_a_peer_that_says_nonsense_is_refused_and_not_accepted(engines, make_agent, about):
     server = engines[2]

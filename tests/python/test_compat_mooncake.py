@@ -151,6 +151,24 @@ def test_memory_that_was_not_registered_is_not_reached(ends):
     assert a.transfer_sync_write(name, mine.ctypes.data, theirs.ctypes.data, 64) == 0
 
 
+def test_memory_that_was_registered_anew_and_a_new_connection_are_used(ends):
+    a, mine, name, b, theirs = ends
+    read = name, mine.ctypes.data, theirs.ctypes.data, 64
+    assert a.transfer_sync_read(*read) == 0
+    assert b.unregister_memory(theirs.ctypes.data) == 0
+    assert b.register_memory(theirs.ctypes.data, theirs.nbytes) == 0
+    assert a.transfer_sync_read(*read) == 0
+    a._segment(name).peer.disconnect()
+    assert a.transfer_sync_read(*read) == 0
+    assert a.get_batch_transfer_status([a.batch_transfer_async_read(name, *[[each] for each in read[1:]])]) == 0
+    assert (mine[:64] == theirs[:64]).all()
+    for wrong in (-1, -(1 << 40)):
+        assert a.transfer_sync_read(*read[:3], wrong) == -1
+        assert a.write_bytes_to_buffer(mine.ctypes.data, b"x", wrong) == -1
+        with pytest.raises(slime.NotFound):
+            a.read_bytes_from_buffer(mine.ctypes.data, wrong)
+
+
 def test_engines_that_ask_each_other_at_the_same_time_both_go_on(make):
     engines = [make(), make()]
     memory = [np.full(1 << 12, i, np.uint8) for i in range(2)]

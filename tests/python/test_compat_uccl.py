@@ -328,6 +328,30 @@ def test_vectors_of_ranges_are_read_and_written_in_one_operation(ends):
     assert all((target == row).all() for target, row in zip(targets, memory))
 
 
+def test_several_receives_that_are_too_small_lose_no_message(ends):
+    client, to_server, server, to_client = ends
+    target = registered(server, np.zeros(10, np.uint8))
+    receives = [server.recv_async(to_client, *target[:2], 5)[1] for _ in range(2)]
+    for value in (1, 2):
+        assert client.send(to_server, *registered(client, np.full(10, value, np.uint8)))
+    assert [wait_for(server, each) for each in receives] == [False, False]
+    for value in (1, 2):
+        assert server.recv(to_client, *target)
+        assert set(KEPT[-3].tolist()) == {value}, [each.tolist() for each in KEPT[-3:]]
+
+
+def test_a_connection_that_was_made_anew_is_used(ends):
+    client, to_server, server, to_client = ends
+    memory, target = np.full(64, 3, np.uint8), np.zeros(64, np.uint8)
+    _, item = server.advertise(to_client, *registered(server, memory))
+    local = registered(client, target)
+    assert client.read(to_server, *local, item)
+    client._connections[to_server].peer.disconnect()
+    target[:] = 0
+    assert client.read(to_server, *local, item)
+    assert (target == 3).all()
+
+
 def test_memory_whose_registration_ended_is_not_reached(ends):
     client, to_server, server, to_client = ends
     memory, target = np.ones(64, np.uint8), np.zeros(64, np.uint8)

@@ -139,7 +139,7 @@ class Host:
 
     system: whose connections these are. about: what the agent says about itself; "address" is added.
     The other end must say the same things, with values of the same types. verbs: see PeerAgent.
-    Thread: any.
+    keeps: connections wait for accept(). Nothing connects before serve(). Thread: any.
     """
 
     def __init__(
@@ -149,12 +149,17 @@ class Host:
         port: int,
         about: Optional[Dict[str, Any]] = None,
         verbs: Optional[Dict[str, Union[int, bool, str]]] = None,
+        keeps: bool = True,
     ) -> None:
         self._service = f"compat.{system}"
         # The connections that accept() has not returned yet; None: the host is closed.
         self._arrived: queue.SimpleQueue[Optional[Connection]] = queue.SimpleQueue()
         self.agent = PeerAgent(listen=f"{host}:{port}", verbs=verbs, **agent_options())
         self.about = {**(about or {}), "address": self.agent.address}
+        self._keeps = keeps
+
+    def serve(self) -> None:
+        """Takes connections from now on."""
         self.agent.serve(_Greeter(self), self._service, workers=1)
 
     def connect(self, address: str) -> Connection:
@@ -169,15 +174,16 @@ class Host:
         about = self._checked(about)
         if not 0 <= key < 1 << 31:
             raise InvalidArgument(f"the key of a connection is {key}")
-        if self._arrived.qsize() >= _ARRIVED_MOST:
-            raise ResourceExhausted(f"{_ARRIVED_MOST} connections wait to be accepted already")
-        self._arrived.put(Connection(self.agent.peer(name), key, about))
+        if self._keeps:
+            if self._arrived.qsize() >= _ARRIVED_MOST:
+                raise ResourceExhausted(f"{_ARRIVED_MOST} connections wait to be accepted already")
+            self._arrived.put(Connection(self.agent.peer(name), key, about))
         return self.about
 
     def _checked(self, about: Any) -> Dict[str, Any]:
         """Returns what a peer says about itself, with the keys that this end expects."""
         fits = isinstance(about, dict) and all(type(about.get(key)) is type(mine) for key, mine in self.about.items())
-        if not fits or not about["address"].rpartition(":")[2].isdigit():
+        if not fits or not _has_port(about["address"]):
             raise InvalidArgument(f"a peer of {self._service} says about itself {about!r:.200}")
         return about
 
@@ -196,6 +202,11 @@ class Host:
     def close(self) -> None:
         self._arrived.put(None)
         self.agent.close()
+
+
+def _has_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return host != "" and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
 
 
 class _Greeter:

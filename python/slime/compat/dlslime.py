@@ -36,6 +36,8 @@ _NO_DEVICE = "slime"
 _MESSAGES = 0  # tag
 # Notifications that may wait for imm_recv().
 _IMMS_MOST = 65536
+# Numbers of memory begin here: names may be numbers, too, and mean another thing.
+_FIRST_NUMBER = 1 << 40
 
 Assignment = Sequence[Any]  # (local memory, remote memory, remote offset, local offset, length)
 
@@ -134,10 +136,9 @@ class RDMAEndpoint:
         self._peer: Optional[Peer] = None
         self._instance = ""
         self._remote_names: List[str] = []
-        self._remote: Dict[str, _slime.RemoteRegion] = {}
         self._late: List[bytes] = []  # messages whose length no recv has asked for yet
         self._imms: queue.Queue[Optional[int]] = queue.Queue(_IMMS_MOST)
-        self._endpoint.agent.on_imm(lambda _, imm: self._imms.put(imm))
+        self._endpoint.agent.on_imm(self._notified)
 
     # ---- memory
 
@@ -153,7 +154,7 @@ class RDMAEndpoint:
         with self._lock:
             known = self._regions.get(key)
             if known is not None and (known.address, known.size) == (address, size):
-                return self._names.index(key)
+                return _FIRST_NUMBER + self._names.index(key)
             memory = self._endpoint.agent.register_address(address, size, _slime.Rights.READ_WRITE)
             try:
                 self._endpoint.agent.publish(_published(key), memory)
@@ -162,13 +163,13 @@ class RDMAEndpoint:
                 raise
             self._regions[key] = _Region(memory, address, size)
             self._names.append(key)
-            return len(self._names) - 1
+            return _FIRST_NUMBER + len(self._names) - 1
 
     def mr_info(self) -> Dict[str, Dict[str, int]]:
         """Returns the registered memory by name. Has no keys."""
         with self._lock:
             return {
-                name: {"handle": number, "addr": self._regions[name].address, "length": self._regions[name].size}
+                name: {"handle": _FIRST_NUMBER + number, "addr": self._regions[name].address, "length": self._regions[name].size}
                 for number, name in enumerate(self._names)
             }
 
@@ -187,15 +188,18 @@ class RDMAEndpoint:
         """Connects to the peer. Raises Error if it cannot be reached."""
         try:
             told = json.loads(info) if isinstance(info, (str, bytes)) else info
-            where, memory = told["slime"], told.get("mr_info", {})
+            where, memory = dict(told["slime"]), told.get("mr_info", {})
             names = sorted(memory, key=lambda name: memory[name]["handle"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidArgument(f"this is not the info of an endpoint: {error!r}") from None
-        peer = self._endpoint.connect(where)
+        peer = self._endpoint.connect(where)  # type: ignore[arg-type]
+        instance = peer.info()["instance"]
         with self._lock:
-            self._peer, self._instance = peer, where["instance"]
-            self._remote_names = names
-            self._remote.clear()
+            if instance != self._instance:
+                self._late.clear()
+                while not self._imms.empty():
+                    self._imms.get_nowait()
+            self._peer, self._instance, self._remote_names = peer, instance, names
 
     connect_to = connect
 
@@ -205,7 +209,7 @@ class RDMAEndpoint:
             key = str(name)
             if key not in self._remote_names:
                 self._remote_names.append(key)
-            return self._remote_names.index(key)
+            return _FIRST_NUMBER + self._remote_names.index(key)
 
     # ---- one-sided transfers
 
@@ -284,6 +288,11 @@ class RDMAEndpoint:
         except queue.Full:
             pass
 
+    def _notified(self, peer: Peer, imm: int) -> None:
+        # Of this endpoint's peer only: any process that knows the address may connect.
+        if peer.info()["instance"] in ("", self._instance):
+            self._imms.put(imm)
+
     def _next_imm(self, timeout: Optional[float]) -> int:
         try:
             imm = self._imms.get(timeout=_common.timeout() if timeout is None else timeout)
@@ -304,9 +313,7 @@ class RDMAEndpoint:
 
     def _local(self, key: Union[str, int]) -> _Region:
         with self._lock:
-            found = self._regions.get(str(key))
-            if found is None and isinstance(key, int) and 0 <= key < len(self._names):
-                found = self._regions[self._names[key]]
+            found = self._regions.get(_named(key, self._names))
         if found is None:
             raise NotFound(f"no memory was registered as {key!r}")
         return found
@@ -319,15 +326,9 @@ class RDMAEndpoint:
 
     def _remote_region(self, peer: Peer, key: Union[str, int]) -> _slime.RemoteRegion:
         with self._lock:
-            name = str(key)
-            if name not in self._remote_names and isinstance(key, int) and 0 <= key < len(self._remote_names):
-                name = self._remote_names[key]
-            found = self._remote.get(name)
-        if found is None:
-            found = peer.region(_published(name))
-            with self._lock:
-                self._remote[name] = found
-        return found
+            name = _named(key, self._remote_names)
+        # The agent remembers it as long as the connection lasts.
+        return peer.region(_published(name))
 
     def _one_sided(self, batch: Sequence[Assignment], start: Callable[[Peer, Any], Any]) -> SlimeFuture:
         peer = self._connected()
@@ -337,6 +338,7 @@ class RDMAEndpoint:
             copies.append(
                 _slime.Copy(region.memory, local_offset, self._remote_region(peer, remote), remote_offset, length)
             )
+        self._connected()  # the look-up may have connected anew, to another process
         return SlimeFuture(start(peer, copies), lambda _: 0)
 
     def _send(self, address: int, length: int) -> SlimeFuture:
@@ -354,6 +356,7 @@ class RDMAEndpoint:
             late = self._late.pop(0) if self._late else None
 
         def finish(data: bytes) -> int:
+            self._connected()  # raises if the bytes came from another process
             if len(data) != length:
                 with self._lock:
                     self._late.append(data)
@@ -364,6 +367,12 @@ class RDMAEndpoint:
         if late is not None:
             return SlimeFuture(_common.Ended(late), finish)
         return SlimeFuture(self._connected().recv(_MESSAGES), finish)
+
+
+def _named(key: Union[str, int], names: Sequence[str]) -> str:
+    """Returns the name that a name or a number of register_memory_region() means."""
+    number = key - _FIRST_NUMBER if isinstance(key, int) else -1
+    return names[number] if 0 <= number < len(names) else str(key)
 
 
 def _published(name: str) -> str:

@@ -19,7 +19,8 @@ What its documents leave open is defined here:
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, NamedTuple, Optional, Tuple
 
 from slime._errors import Error, InvalidArgument, NotFound
 from slime.compat import _common
@@ -42,8 +43,10 @@ class Engine:
             raise InvalidArgument(f"ncpus is {ncpus}, nconn_per_cpu is {nconn_per_cpu}: both must be at least 1")
         self._lock = threading.Lock()
         self._connections: Dict[int, _Connection] = {}
-        self._late: Dict[int, bytes] = {}  # messages that were longer than `max_size`, by id
+        # Messages that were longer than `max_size`, by id.
+        self._late: Dict[int, Deque[bytes]] = {}
         self._host = _common.Host("kvtrans_engine", _common.address_of(if_name), listen_port)
+        self._host.serve()
 
     @property
     def port(self) -> int:
@@ -54,8 +57,6 @@ class Engine:
         """Connects to an engine. Returns (success, conn_id)."""
         try:
             return True, self._add(self._host.connect(f"{ip_addr}:{port}"))
-        except InvalidArgument:
-            raise
         except Error as error:
             _common.log.warning("connect to %s:%s: %s", ip_addr, port, error)
             return False, -1
@@ -98,7 +99,8 @@ class Engine:
         """Receives the next object that was sent. Returns (success, its bytes)."""
         connection, number, _ = self._find(kv_id)
         with self._lock:
-            data = self._late.pop(kv_id, None)
+            late = self._late.get(kv_id)
+            data = late.popleft() if late else None
         try:
             if data is None:
                 connection.check()
@@ -109,7 +111,7 @@ class Engine:
         if len(data) <= max_size:
             return True, data
         with self._lock:
-            self._late[kv_id] = data
+            self._late.setdefault(kv_id, deque()).append(data)
         _common.log.warning("recv_kv of at most %s bytes: the next message has %s, and waits", max_size, len(data))
         return False, b""
 

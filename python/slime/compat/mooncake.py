@@ -8,8 +8,9 @@ What its documents leave open is defined here:
 - protocol "rdma" with a `device_name` uses that device, the first of a list. Otherwise Slime picks:
   SLIME_PROVIDER. `transport_hint` is ignored.
 - A function returns 0 once all bytes are in place, and else its documented value for a failure. It then
-  has logged the reason as a warning (logger "slime.compat"). It ends after SLIME_COMPAT_TIMEOUT
-  seconds (30), also if the peer is dead or stopped.
+  has logged the reason as a warning (logger "slime.compat"). Each of its steps (to find the peer's
+  memory, to move the bytes, to notify) ends after SLIME_COMPAT_TIMEOUT seconds (30), also if the peer
+  is dead or stopped.
 - Both sides must have registered the memory that a transfer names; ranges are checked before the
   first byte moves.
 - After a peer was replaced by another process at its address, the first transfer fails.
@@ -18,6 +19,7 @@ What its documents leave open is defined here:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import queue
@@ -88,7 +90,7 @@ class _Ranges:
     def find(self, begin: int, size: int) -> Optional[_Range]:
         """Returns a range that has all of these bytes."""
         for each in self._all:
-            if each.begin <= begin and begin + size <= each.begin + each.size:
+            if size >= 0 and each.begin <= begin and begin + size <= each.begin + each.size:
                 return each
         return None
 
@@ -103,15 +105,17 @@ class _Segment:
         self.lock = threading.Lock()
         self.peer = peer
         self.ranges = _Ranges()
-        self.regions: Dict[str, _slime.RemoteRegion] = {}
 
     def ask(self) -> None:
         """Asks for the registered memory."""
         told = self.peer.call(_SERVICE, "segments").result()
         try:
-            self.ranges = _Ranges([_Range(int(begin), int(size), str(name)) for name, begin, size in told])
+            ranges = [_Range(begin, size, name) for name, begin, size in told]
         except (TypeError, ValueError):
-            raise InvalidArgument(f"{self.peer.name} says about its memory {told!r:.200}") from None
+            ranges = [_Range(-1, -1, None)]
+        if not all(type(each.begin) is int is type(each.size) and isinstance(each.region, str) for each in ranges):
+            raise InvalidArgument(f"{self.peer.name} says about its memory {told!r:.200}")
+        self.ranges = _Ranges(ranges)
 
     def locate(self, address: int, size: int) -> Tuple[_slime.RemoteRegion, int]:
         """Returns the region with these bytes, and the offset of the first. Raises NotFound."""
@@ -121,9 +125,8 @@ class _Segment:
             found = self.ranges.find(address, size)
         if found is None:
             raise NotFound(f"{self.peer.name} has not registered {size} bytes at {address}")
-        if found.region not in self.regions:
-            self.regions[found.region] = self.peer.region(found.region)
-        return self.regions[found.region], address - found.begin
+        # The agent remembers the region as long as the connection lasts.
+        return self.peer.region(found.region), address - found.begin
 
 
 class _Service:
@@ -149,7 +152,7 @@ class TransferEngine:
         self._ranges = _Ranges()
         self._count = 0
         self._segments: Dict[str, _Segment] = {}
-        self._batches: Dict[int, Any] = {}
+        self._batches: Dict[int, Tuple[str, Any]] = {}  # target, future
         self._notifies: queue.Queue[TransferNotify] = queue.Queue(_NOTIFIES_MOST)
 
     # ---- the start and the end
@@ -331,7 +334,11 @@ class TransferEngine:
         """Moves all ranges as one operation. Returns 0, or -1."""
 
         def move() -> None:
-            self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
+            try:
+                self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
+            except NotFound:  # the peer may have registered the memory anew
+                self._forget(target_hostname)
+                self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
             if notify is not None:
                 peer = self._segment(target_hostname).peer
                 peer.call(_SERVICE, "notify", notify.name, notify.msg).result()
@@ -353,15 +360,16 @@ class TransferEngine:
         """Returns 1: done, 0: under way, -1: failed, -2: its time was over. A batch id that has ended
         is unknown from then on."""
         with self._lock:
-            future = self._batches.get(batch_id)
-            if future is None:
+            if batch_id not in self._batches:
                 raise NotFound(f"there is no batch {batch_id}")
+            target, future = self._batches[batch_id]
             if not future.done():
                 return 0
             del self._batches[batch_id]
         error = future.exception()
         if error is None:
             return 1
+        self._forget(target)
         _common.log.warning("batch %s: %s", batch_id, error)
         return -2 if isinstance(error, DeadlineExceeded) else -1
 
@@ -400,18 +408,22 @@ class TransferEngine:
     def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int:
         """Waits for all. Returns 0, or -1 if one of them failed."""
         with self._lock:
-            futures = [self._batches.pop(each, None) for each in batch_ids]
-        errors = ["unknown" if future is None else future.exception() for future in futures]
-        for batch_id, error in zip(batch_ids, errors):
+            found = [self._batches.pop(each, None) for each in batch_ids]
+        failed = False
+        for batch_id, each in zip(batch_ids, found):
+            error = "unknown" if each is None else each[1].exception()
             if error is not None:
+                failed = True
                 _common.log.warning("batch %s: %s", batch_id, error)
-        return 0 if all(error is None for error in errors) else -1
+                self._forget(each[0] if each is not None else "")
+        return -1 if failed else 0
 
     def get_notifies(self) -> List[TransferNotify]:
         """Returns the notifications that have come since the last call."""
         out = []
-        while not self._notifies.empty():
-            out.append(self._notifies.get())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                out.append(self._notifies.get_nowait())
         return out
 
     def __getattr__(self, name: str) -> Any:
@@ -518,5 +530,5 @@ class TransferEngine:
             return 0
         with self._lock:
             self._count += 1
-            self._batches[self._count] = future
+            self._batches[self._count] = (target, future)
             return self._count

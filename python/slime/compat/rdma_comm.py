@@ -107,13 +107,14 @@ class RDMACommunicator:
         host = _common.address_of(interface) if interface else _common.own_address()
         about = {**self._geometry, "role": role, "block_number": block_number}
         listening = int(port) if role == "decode" else 0
-        self._host = _common.Host("rdma_comm", host, listening, about, _verbs_settings(gpu_idx))
+        self._host = _common.Host("rdma_comm", host, listening, about, _verbs_settings(gpu_idx), keeps=False)
         # For each layer: its cache of keys, and of values where there is one.
         self._layers: List[List[_slime.MemoryRegion]] = [[] for _ in local_key_cache]
         try:
             for kind, cache in (("k", local_key_cache), ("v", local_value_cache)):
                 for layer, pointer in enumerate(cache):
                     self._layers[layer].append(self._register(f"{kind}{layer}", int(pointer), role))
+            self._host.serve()
         except BaseException:
             self.close()
             raise
@@ -195,7 +196,6 @@ class _Target:
             raise InvalidArgument("the peer is no decode communicator")
         self.connection = connection
         self.block_number = int(theirs["block_number"])
-        self._regions: Dict[int, List[_slime.RemoteRegion]] = {}
 
     def write(
         self,
@@ -206,12 +206,11 @@ class _Target:
         block_bytes: int,
     ) -> None:
         peer = self.connection.peer
-        self.connection.check()
-        if layer not in self._regions:
-            self._regions[layer] = [peer.region(f"{kind}{layer}") for kind, _ in zip("kv", local)]
+        # The agent remembers the regions as long as the connection lasts.
+        remote = [peer.region(f"{kind}{layer}") for kind, _ in zip("kv", local)]
+        self.connection.check()  # the look-up may have connected anew, to another process
         futures: List[Any] = [
-            peer.write_blocks(mine, theirs, local_ids, remote_ids, block_bytes)
-            for mine, theirs in zip(local, self._regions[layer])
+            peer.write_blocks(mine, theirs, local_ids, remote_ids, block_bytes) for mine, theirs in zip(local, remote)
         ]
         errors = [each.exception() for each in futures]  # waits for all of them
         for error in errors:

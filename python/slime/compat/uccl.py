@@ -27,8 +27,8 @@ import os
 import struct
 import sys
 import threading
-from collections import OrderedDict
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections import OrderedDict, deque
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from slime import _slime
 from slime._errors import AlreadyExists, Error, InvalidArgument, NotFound, Unavailable
@@ -37,11 +37,9 @@ from slime.compat import _common
 p2p = sys.modules[__name__]  # for `from uccl import p2p`
 
 _MAGIC = b"slime"
-_FIFO_ITEM = struct.Struct("<QIIIIQ5s27x")  # address, size, mr_id, -, -, offset in the region, magic
+_FIFO_ITEM = struct.Struct("<QQIIQ5s27x")  # address, size, mr_id, -, offset in the region, magic
 # Ended transfers whose outcome poll_async() still knows.
 _ENDED_MOST = 65536
-# Advertised registrations of peers that are remembered.
-_REMOTE_MOST = 65536
 
 FifoItem = bytes
 
@@ -68,8 +66,8 @@ class Endpoint:
         self._last_id = 0
         self._connections: Dict[int, _common.Connection] = {}
         self._regions: Dict[int, _Region] = {}
-        self._remote: Dict[Tuple[int, int], _slime.RemoteRegion] = {}  # by connection and mr_id
-        self._late: Dict[int, bytes] = {}  # a message that was too long for a recv(), by connection
+        # Messages that were too long for a recv(), by connection.
+        self._late: Dict[int, Deque[bytes]] = {}
         self._transfers: Dict[int, _Transfer] = {}
         self._ended: OrderedDict[int, bool] = OrderedDict()
         self._host = self._listen()
@@ -77,10 +75,12 @@ class Endpoint:
     def _listen(self) -> _common.Host:
         host, port, about = _common.own_address(), _common.base_port() + self._gpu, {"gpu": self._gpu}
         try:
-            return _common.Host("uccl", host, port, about)
+            out = _common.Host("uccl", host, port, about)
         except AlreadyExists as error:
             _common.log.warning("port %s is taken (%s): the metadata has the one in use", port, error)
-            return _common.Host("uccl", host, 0, about)
+            out = _common.Host("uccl", host, 0, about)
+        out.serve()
+        return out
 
     # ---- connections
 
@@ -117,8 +117,6 @@ class Endpoint:
         host = f"[{remote_ip_addr}]" if ":" in remote_ip_addr else remote_ip_addr
         try:
             return True, self._add(self._host.connect(f"{host}:{port}"))
-        except InvalidArgument:
-            raise
         except Error as error:
             _common.log.warning("connect to %s:%s: %s", host, port, error)
             return False, -1
@@ -223,7 +221,7 @@ class Endpoint:
         """Returns (success, what the peer needs to read and write the range)."""
         self._connection(conn_id)
         region = self._region(mr_id, ptr, size)
-        return True, _FIFO_ITEM.pack(ptr, size, mr_id, 0, 0, ptr - region.begin, _MAGIC)
+        return True, _FIFO_ITEM.pack(ptr, size, mr_id, 0, ptr - region.begin, _MAGIC)
 
     def advertisev(
         self, conn_id: int, mr_id_v: Sequence[int], ptr_v: Sequence[int], size_v: Sequence[int], num_iovs: int
@@ -329,12 +327,13 @@ class Endpoint:
         # UCCL's own tests receive with a size beyond the registered memory.
         most = min(size, region.begin + region.size - ptr)
         with self._lock:
-            late = self._late.pop(conn_id, None)
+            waiting = self._late.get(conn_id)
+            late = waiting.popleft() if waiting else None
 
         def take(data: bytes) -> None:
             if len(data) > most:
                 with self._lock:
-                    self._late[conn_id] = data
+                    self._late.setdefault(conn_id, deque()).append(data)
                 raise InvalidArgument(f"recv of at most {most} bytes: the next message has {len(data)}, and waits")
             ctypes.memmove(ptr, bytes(data), len(data))
 
@@ -358,31 +357,16 @@ class Endpoint:
             local = self._region(mr_id, ptr, size)
             if len(item) != _FIFO_ITEM.size:
                 raise InvalidArgument(f"a FifoItem of {len(item)} bytes: advertise() of the peer makes one of 64")
-            _, most, remote_id, _, _, offset, magic = _FIFO_ITEM.unpack(bytes(item))
+            _, most, remote_id, _, offset, magic = _FIFO_ITEM.unpack(bytes(item))
             if magic != _MAGIC:
                 raise InvalidArgument("this is no FifoItem of advertise()")
             if size > most:
                 raise InvalidArgument(f"{kind} of {size} bytes: the peer has advertised {most}")
-            remote = self._remote_region(conn_id, connection, remote_id)
+            remote = _remote_region(connection, remote_id)
             copies.append(_slime.Copy(local.memory, ptr - local.begin, remote, offset, size))
         connection.check()
         start = connection.peer.read if kind == "read" else connection.peer.write
         return _Transfer(start(copies), lambda _: None)
-
-    def _remote_region(self, conn_id: int, connection: _common.Connection, mr_id: int) -> _slime.RemoteRegion:
-        key = (conn_id, mr_id)
-        with self._lock:
-            found = self._remote.get(key)
-        if found is None:
-            try:
-                found = connection.peer.region(_name_of(mr_id))
-            except NotFound:
-                raise Unavailable("the peer has ended the registration that it advertised") from None
-            with self._lock:
-                if len(self._remote) >= _REMOTE_MOST:
-                    self._remote.clear()
-                self._remote[key] = found
-        return found
 
     def _wait(self, start: Callable[[], List[_Transfer]]) -> bool:
         try:
@@ -414,6 +398,14 @@ def _finish(transfer: _Transfer) -> bool:
         _common.log.warning("%s", error)
         return False
     return True
+
+
+def _remote_region(connection: _common.Connection, mr_id: int) -> _slime.RemoteRegion:
+    """Returns the peer's registration. The agent remembers it as long as the connection lasts."""
+    try:
+        return connection.peer.region(_name_of(mr_id))
+    except NotFound:
+        raise Unavailable("the peer has ended the registration that it advertised") from None
 
 
 def _name_of(mr_id: int) -> str:
