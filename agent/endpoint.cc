@@ -5,6 +5,7 @@
 
 #include "base/address.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 namespace slime {
 namespace {
@@ -46,6 +47,7 @@ std::string EndpointInfo::to_json() const {
 
 Result<EndpointInfo> EndpointInfo::parse(std::string_view text) {
   if (text.size() > kInfoBytes) return no_info(str(text.size(), " bytes are too many"));
+  if (!is_utf8(text)) return no_info("not UTF-8");
   if (text.find('{') != std::string_view::npos) return parse_json(text);
   if (const auto address = Address::parse(text); !address)
     return no_info(str("neither a JSON object nor \"host:port\": ", address.status().text()));

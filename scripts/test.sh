@@ -216,7 +216,7 @@ fuzz() {
     inputs=("build/corpus/$name")
     [ -d "tests/fuzz/corpus/${name#fuzz_}" ] && inputs+=("tests/fuzz/corpus/${name#fuzz_}")
     step "$name" "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
-      -artifact_prefix="$logs/$name-" "${inputs[@]}"
+      -artifact_prefix="$logs/$name-" -error_exitcode=1 "${inputs[@]}"
     count $?
   done
 }

@@ -133,7 +133,7 @@ TEST_CASE("another process that has the address by now is refused, with both ins
 
 TEST_CASE("a wrong info is refused with the reason") {
   Endpoint client = make("client");
-  for (const char* text : {"", "{}", "[]", "null", "{\"address\": 3}", "nowhere",
+  for (const char* text : {"", "{}", "[]", "null", "{\"address\": 3}", "nowhere", "\xff:4000",
                            "{\"address\":\"127.0.0.1:4000\",\"instance\":\"12\"}",
                            "{\"address\":\"127.0.0.1\",\"instance\":\"00112233445566778899aabbccddeeff\"}"}) {
     CAPTURE(text);
