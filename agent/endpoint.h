@@ -9,8 +9,8 @@
 
 namespace slime {
 
-// What a peer needs to connect to an endpoint. A user carries it there: by HTTP, a file, a store.
-// Has no keys.
+// Tells a peer how to connect to an endpoint. Has no keys. The program brings it to the peer by a
+// way of its own, such as HTTP or a file.
 struct EndpointInfo {
   std::string name;       // that the endpoint gives itself
   std::string address;    // "host:port"

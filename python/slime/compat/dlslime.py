@@ -1,7 +1,7 @@
 """The endpoint of DLSlime's `dlslime`, also known as the Slime Transfer Engine, on Slime, for host
 memory.
 
-What its documents leave open is defined here:
+This module defines what the documents leave open:
 
 - `available_nic()` on a machine without an active RDMA port returns ["slime"], a device that stands for
   shared memory and TCP.
@@ -289,7 +289,7 @@ class RDMAEndpoint:
             pass
 
     def _notified(self, peer: Peer, imm: int) -> None:
-        # Of this endpoint's peer only: any process that knows the address may connect.
+        # Drops notifications of other processes, which may connect if they know the address.
         if peer.info()["instance"] in ("", self._instance):
             self._imms.put(imm)
 

@@ -1,6 +1,6 @@
 """KVTrans Engine's `kvtrans_engine` on Slime.
 
-What its documents leave open is defined here:
+This module defines what the documents leave open:
 
 - The n-th reg_kv() on a connection at one end belongs to the n-th one at the other end. What
   send_kv() sends with the id of one, recv_kv() receives with the id of the other.

@@ -1,6 +1,6 @@
 """Mooncake's `mooncake.engine` on Slime, for host memory and the metadata server "P2PHANDSHAKE".
 
-What its documents leave open is defined here:
+This module defines what the documents leave open:
 
 - A segment is named "host:port", with get_rpc_port() of the other process. initialize() listens at
   the host of `local_hostname`, and at its port if that is free; it needs SLIME_COMPAT_TOKEN (or

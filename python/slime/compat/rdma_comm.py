@@ -1,6 +1,6 @@
 """KVTransferManager's `rdma_comm` on Slime, for host memory.
 
-What its documents leave open is defined here:
+This module defines what the documents leave open:
 
 - A decode communicator listens at `port`. A prefill communicator listens at no fixed port: it only
   connects.

@@ -1,6 +1,6 @@
 """UCCL's `uccl.p2p` on Slime, for host memory.
 
-What its documents leave open is defined here:
+This module defines what the documents leave open:
 
 - Functions that return `success` return False, log the reason as a warning (logger "slime.compat"),
   and end after SLIME_COMPAT_TIMEOUT seconds (30), if the peer is dead, gone or slow. Unknown ids and

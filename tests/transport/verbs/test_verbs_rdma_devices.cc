@@ -1,4 +1,4 @@
-// What users see of adapters: devices().
+// devices() shows adapters to users.
 #include <doctest/doctest.h>
 
 #include "tests/transport/verbs/fake_fabric.h"
