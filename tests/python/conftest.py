@@ -144,6 +144,13 @@ def start_python(start):
 
 
 @pytest.fixture
+def compat_settings(monkeypatch):
+    """The settings of slime.compat for this test and the scripts that it starts."""
+    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(10 * PATIENCE))
+
+
+@pytest.fixture
 def start_compat(start, tmp_path):
     """Runs Python source that imports another system, on slime.compat, in a process of its own."""
 

@@ -10,16 +10,13 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, PROVIDER
+from conftest import PATIENCE
 
 SOON = 10 * PATIENCE
 SEED = int(os.environ.get("SLIME_TEST_SEED") or random.randrange(1 << 30))
 
 
-@pytest.fixture(autouse=True)
-def settings(monkeypatch):
-    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
-    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+pytestmark = pytest.mark.usefixtures("compat_settings")
 
 
 @pytest.fixture

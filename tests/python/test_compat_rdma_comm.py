@@ -18,9 +18,7 @@ LAYERS, BLOCKS, BLOCK_BYTES = 3, 64, 4096
 
 
 @pytest.fixture(autouse=True)
-def settings(monkeypatch):
-    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
-    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+def settings(compat_settings, monkeypatch):
     for name in list(os.environ):
         if name.startswith("KVCACHE_"):
             monkeypatch.delenv(name)

@@ -12,15 +12,13 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, PROVIDER, free_port
+from conftest import PATIENCE, free_port
 
 SOON = 10 * PATIENCE
 
 
 @pytest.fixture(autouse=True)
-def settings(monkeypatch):
-    monkeypatch.setenv("SLIME_PROVIDER", PROVIDER)
-    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(SOON))
+def settings(compat_settings, monkeypatch):
     monkeypatch.setenv("SLIME_COMPAT_PORT", str(free_port(8)))
 
 
