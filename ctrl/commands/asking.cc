@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/command_line.h"
 #include "base/str.h"
 #include "ctrl/client/token_file.h"
@@ -25,6 +26,9 @@ void Asking::add_options(command_line::Command& command) {
   command.refused_option("--token",
                          "others would see it in the list of processes: give --token-file, or set "
                          "SLIME_CTRL_TOKEN_FILE or SLIME_CTRL_TOKEN");
+  command.option("--timeout", timeout_s, "seconds to wait for each reply")
+      .show_default()
+      .in_range(0.1, 3600.0);
   command.flag("--json", json, "print JSON");
 }
 
@@ -33,6 +37,7 @@ Result<std::unique_ptr<Client>> Asking::client() const {
   if (!token) return token.error();
   Result<ClientOptions> options = client_options(url.empty() ? default_url() : url, std::move(*token));
   if (!options) return options.error();
+  options->timeout = to_nanos(timeout_s);
   return Client::create(std::move(*options));
 }
 

@@ -65,6 +65,10 @@ Json run(std::vector<std::string> arguments) {
   return Json::parse(*line);
 }
 
+Json back_up(const Nanoctrl& server, const std::string& file, const std::string& timeout_s = "60") {
+  return run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port()), "--timeout", timeout_s});
+}
+
 TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing of it is lost") {
   const Folder folder;
   const std::string store = "sqlite:" + folder.file("large.db");
@@ -75,7 +79,7 @@ TEST_CASE("a registry of more than 48 MiB is backed up and restored, and nothing
   const std::string file = folder.file("backup.json");
   {
     const Nanoctrl server(store);
-    const Json said = run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port())});
+    const Json said = back_up(server, file);
     REQUIRE_MESSAGE(said.contains("bytes"), said.dump());
     CHECK(said.at("bytes") > bytes);
     CHECK(said.at("bytes") == std::filesystem::file_size(file));
@@ -200,9 +204,18 @@ TEST_CASE("a backup takes nothing of another one to the same file away") {
   const std::string first = file + ".part-abcdef";  // of a backup under way
   std::ofstream(first) << "half of it";
   Nanoctrl server("memory");
-  CHECK(run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port())}).contains("bytes"));
+  CHECK(back_up(server, file).contains("bytes"));
   CHECK(std::filesystem::exists(first));
   CHECK(folder_size(folder) == 2);
+}
+
+TEST_CASE("a backup of a nanoctrl that does not answer ends after --timeout, and leaves nothing") {
+  const Folder folder;
+  Nanoctrl server("memory");
+  REQUIRE(server.process().stop().ok());
+  CHECK(back_up(server, folder.file("backup.json"), "0.2").at("code") == "deadline_exceeded");
+  CHECK(std::filesystem::is_empty(folder.path()));
+  REQUIRE(server.process().resume().ok());
 }
 
 TEST_CASE("a backup that is interrupted leaves nothing") {
@@ -234,7 +247,7 @@ TEST_CASE("a backup onto a full disk fails, and takes its part away") {
   rlimit full = before;
   full.rlim_cur = 16;
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
-  const Json said = run({"backup", file, "--ctrl", str("http://127.0.0.1:", server.port())});
+  const Json said = back_up(server, file);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   CHECK(said.at("state") == "failed");
   CHECK(std::filesystem::is_empty(folder.path()));

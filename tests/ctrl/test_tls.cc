@@ -8,6 +8,7 @@
 #include "tests/ctrl/raw_http.h"
 #include "tests/ctrl/samples.h"
 #include "tests/support/folder.h"
+#include "tests/support/settings.h"
 
 namespace slime::ctrl::tls_test {
 namespace {
@@ -28,7 +29,8 @@ struct Secure {
     options.tls = {write_certificate(folder, "server.pem", identity), write_key(folder, "key.pem", identity)};
   }
   [[nodiscard]] std::unique_ptr<Client> client(const std::string& url, const std::string& ca) const {
-    Result<std::unique_ptr<Client>> made = Client::create({.url = url, .timeout = 20s, .ca_file = ca});
+    Result<std::unique_ptr<Client>> made =
+        Client::create({.url = url, .timeout = slime::test::patient(20s), .ca_file = ca});
     REQUIRE_MESSAGE(made, made.status().to_string());
     return std::move(*made);
   }
