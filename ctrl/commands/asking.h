@@ -12,8 +12,8 @@ class Command;
 
 namespace slime::ctrl {
 
-// The options of nanoctrl's commands that query a running nanoctrl: its URL, the token, the timeout of
-// one request, and --json.
+// The options of nanoctrl's commands that query a running nanoctrl: its URL, the token, the timeout
+// of one request, and --json.
 struct Asking {
   std::string url;
   std::string token_file;
