@@ -108,7 +108,8 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
                                        .timeout = options_.timeout});
   keeper_ = std::make_unique<agent::Keeper>(
       *loop_, [this](const std::string& name, agent::OperationPtr<agent::PeerOperation> operation) {
-        switchboard_->submit(name, std::move(operation));
+        agent::NamedPeer peer_named(name);
+        switchboard_->submit(peer_named, std::move(operation));
       });
   // The handlers may capture `this`: only sessions call them, and close() ends every session before
   // the agent is destroyed.
@@ -120,8 +121,10 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
              NotificationCredit credit(weak_from_this(), session);
              imm_handler_(peer(session.named_peer()), imm, credit);
            },
-       .connected = [this](const std::string& name_of_peer,
-                           std::uint64_t connection) { opened_session(name_of_peer, connection); },
+       .connected =
+           [this](agent::Session& session) {
+             opened_session(switchboard_->peer_of(session.id()), session.id());
+           },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
   auto listener = transport::Listener::listen(*loop_, outlets, options_.listen, options_.insecure, handshake,
@@ -290,14 +293,14 @@ Status PeerAgentImpl::check_may_wait() const {
                 "inline handler): use a future and then()");
 }
 
-Status PeerAgentImpl::disconnect(const std::string& peer) {
+Status PeerAgentImpl::disconnect(agent::NamedPeer& peer) {
   const agent::Admission::Pass pass(*admission_);
   if (!pass) return admission_->refusal();
   loop_->run([&] { switchboard_->disconnect(peer); });
   return {};
 }
 
-void PeerAgentImpl::opened_session(const std::string& peer, std::uint64_t connection) {
+void PeerAgentImpl::opened_session(std::shared_ptr<agent::NamedPeer> peer, std::uint64_t connection) {
   // As in closed_session().
   if (loop_->borrowed()) {
     loop_->post([self = shared_from_this(), peer, connection] { self->opened_session(peer, connection); });
@@ -306,7 +309,7 @@ void PeerAgentImpl::opened_session(const std::string& peer, std::uint64_t connec
   if (pending_peers_) pending_peers_->push(peer);
   const auto handlers = connect_handlers_;  // copied: a handler may add another
   const slime::detail::FutureCore::OutsideBurst outside;
-  for (const auto& handler : handlers) handler(peer, connection);
+  for (const auto& handler : handlers) handler(peer->name, connection);
 }
 
 void PeerAgentImpl::closed_session(const std::string& peer, std::uint64_t connection) {
@@ -409,9 +412,18 @@ Result<Peer> PeerAgentImpl::accept(Nanos timeout) {
     return Status(Code::kInvalidArgument,
                   "this agent does not keep the peers that connect: start it with PeerAgentOptions::accepts");
   }
-  auto name = pending_peers_->take(*starter_->driver(), timeout);
-  if (!name) return std::move(name).error();
-  return peer(std::move(*name));
+  auto accepted = pending_peers_->take(*starter_->driver(), timeout);
+  if (!accepted) return std::move(accepted).error();
+  return peer(std::move(*accepted));
+}
+
+Result<Peer> PeerAgentImpl::peer_of(std::uint64_t connection) {
+  const agent::Admission::Pass pass(*admission_);
+  if (!pass) return admission_->refusal();
+  std::shared_ptr<agent::NamedPeer> found;
+  loop_->run([&] { found = switchboard_->peer_of(connection); });
+  if (found == nullptr) return Status(Code::kNotFound, str("connection ", connection, " does not exist"));
+  return peer(std::move(found));
 }
 
 void PeerAgentImpl::on_disconnect(ConnectionHandler handler) {

@@ -58,7 +58,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   [[nodiscard]] agent::OperationStarter& starter() const { return *starter_; }
   // Returns an error on the loop's thread, where waiting would deadlock.
   [[nodiscard]] Status check_may_wait() const;
-  Status disconnect(const std::string& peer);
+  Status disconnect(agent::NamedPeer& peer);
 
   [[nodiscard]] agent::AgentMemory& memory() const { return *memory_; }
   Status publish(std::string_view name, const MemoryRegion& region);
@@ -73,6 +73,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   void on_connect(ConnectionHandler handler);
   void on_disconnect(ConnectionHandler handler);
   Result<Peer> accept(Nanos timeout);
+  Result<Peer> peer_of(std::uint64_t connection);
   Result<std::vector<RegisteredPeer>> list_peers(Nanos timeout);
   bool poll(Nanos budget);
   void wake();
@@ -81,7 +82,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   // `bound`: the longest wait for the loop. If the loop does not answer, AgentInfo::loop has the
   // reason.
   [[nodiscard]] AgentInfo info(Nanos bound = Nanos::max());
-  [[nodiscard]] PeerInfo peer_info(const std::string& peer);
+  [[nodiscard]] PeerInfo peer_info(agent::NamedPeer& peer);
 
  private:
   static void destroy(PeerAgentImpl* agent);
@@ -91,7 +92,8 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   Result<std::string> advertised() const;
   void note_event(const ctrl::Event& event);
   void note_keys();
-  void opened_session(const std::string& peer, std::uint64_t connection);
+  // `peer`: for accept().
+  void opened_session(std::shared_ptr<agent::NamedPeer> peer, std::uint64_t connection);
   void closed_session(const std::string& peer, std::uint64_t connection);
   // Returns true when no session is left.
   bool wait_for_sessions(TimePoint deadline);

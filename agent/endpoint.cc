@@ -70,12 +70,13 @@ EndpointInfo EndpointInfo::of(const PeerAgent& agent) {
 }
 
 Result<Peer> connect(PeerAgent& agent, const EndpointInfo& to, Nanos timeout) {
-  Peer peer = agent.peer(to.address);
-  const bool was_connected = peer.info().connection != 0;
-  SLIME_TRY(peer.connect(timeout).wait().status());
-  const PeerInfo found = peer.info();
+  const Peer named = agent.peer(to.address);
+  const bool was_connected = named.info().connection != 0;
+  auto peer = named.of_connection(timeout);
+  if (!peer) return peer;
+  const PeerInfo found = peer->info();
   if (to.instance.is_zero() || found.instance.is_zero() || found.instance == to.instance) return peer;
-  if (!was_connected) peer.disconnect().ignore();  // else others use the connection
+  if (!was_connected) peer->disconnect().ignore();  // else others use the connection
   return Status(Code::kUnavailable,
                 str(to.address, " belongs to ", found.peer, " now (instance ", found.instance.to_string(),
                     "), not to ", to.name, " (", to.instance.to_string(), "): ask for its new info"));

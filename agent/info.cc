@@ -227,9 +227,9 @@ void PeerAgentImpl::add_view(AgentInfo& out, const LoopView& view) const {
     out.operations.push_back({each.what, each.peer, std::string(each.stage), each.age, each.left});
 }
 
-PeerInfo PeerAgentImpl::peer_info(const std::string& peer) {
+PeerInfo PeerAgentImpl::peer_info(agent::NamedPeer& peer) {
   agent::PeerView view;
-  view.name = peer;
+  view.name = peer.name;
   const agent::Admission::Pass pass(*admission_);
   if (pass) {
     loop_->run([&] { view = switchboard_->view(peer); });

@@ -43,7 +43,7 @@ inline constexpr Nanos kProbeTimeout = std::chrono::seconds(3);
 // connection for each name that it uses for this agent.
 inline constexpr std::size_t kHeldConnections = 4;
 
-// Most peers that have connected and wait for accept().
+// Most connections that wait for accept().
 inline constexpr std::size_t kPendingPeers = 4096;
 
 // ---- operations

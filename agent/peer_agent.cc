@@ -155,6 +155,21 @@ const std::string& Peer::name() const {
   return peer_ ? peer_->name : kNone;
 }
 
+std::uint64_t Peer::connection() const { return peer_ ? peer_->connection : 0; }
+
+Result<Peer> Peer::of_connection(Nanos timeout) const {
+  if (!agent_) return no_agent();
+  SLIME_TRY(agent_->check_may_wait());
+  const auto id =
+      agent_->starter()
+          .submit(peer_, agent_->starter().make<agent::ConnectionOperation>(), span(timeout), wait_for_ready_)
+          .wait();
+  if (!id) return id.status();
+  Peer out = *this;
+  out.peer_ = std::make_shared<agent::NamedPeer>(peer_->name, *id);
+  return out;
+}
+
 Stub Peer::proxy(std::string_view service) const { return {std::string(service), *this}; }
 
 Peer Peer::with_timeout(Nanos timeout) const {
@@ -199,9 +214,9 @@ Peer Peer::wait_for_ready() const {
   return out;
 }
 
-Status Peer::disconnect() { return agent_ ? agent_->disconnect(name()) : no_agent(); }
+Status Peer::disconnect() { return agent_ ? agent_->disconnect(*peer_) : no_agent(); }
 
-PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(name()) : PeerInfo{}; }
+PeerInfo Peer::info() const { return agent_ ? agent_->peer_info(*peer_) : PeerInfo{}; }
 
 // --------------------------------------------------------------------------------------- PeerAgent
 
@@ -288,6 +303,7 @@ void PeerAgent::on_connect(std::function<void(const std::string& peer, std::uint
   impl_->on_connect(std::move(handler));
 }
 Result<Peer> PeerAgent::accept(Nanos timeout) { return impl_->accept(timeout); }
+Result<Peer> PeerAgent::peer_of(std::uint64_t connection) { return impl_->peer_of(connection); }
 void PeerAgent::on_disconnect(
     std::function<void(const std::string& peer, std::uint64_t connection)> handler) {
   impl_->on_disconnect(std::move(handler));

@@ -235,6 +235,12 @@ class Peer : private RawPeer {
 
   // Connects now, for warm-up. The future is done once one message in each direction has arrived.
   Future<None> connect(Nanos timeout = {});
+  // Connects if there is no connection, and returns the peer of that one connection: its operations
+  // use no other. Once the connection has ended they end with kUnavailable, whether or not this
+  // agent has connected to the peer again. kInvalidArgument on the loop.
+  [[nodiscard]] Result<Peer> of_connection(Nanos timeout = {}) const;
+  // Returns the id of the connection if this is the peer of one connection; else 0.
+  [[nodiscard]] std::uint64_t connection() const;
   // Asks the peer for a region by its published name. The answer is cached for the connection;
   // after a reconnect operations on an old RemoteRegion end with kAborted: call region() again.
   Result<RemoteRegion> region(std::string_view name, Nanos timeout = {});
@@ -381,7 +387,7 @@ class Peer : private RawPeer {
   // failing fast.
   [[nodiscard]] Peer wait_for_ready() const;
 
-  // Closes the connection, if there is one; the next use connects again.
+  // Closes the connection, if there is one, for all that use it; the next use connects again.
   Status disconnect();
   [[nodiscard]] const std::string& name() const;
   // Returns the state of the connection, the provider and the reason for it, the last error, and
@@ -497,12 +503,16 @@ class PeerAgent {
   // Adds a handler that is called on the loop once for each connection that a peer has opened, when
   // it is ready, with the peer's name, which peer() takes, and the connection's id. Be short.
   void on_connect(std::function<void(const std::string& peer, std::uint64_t connection)> handler);
-  // With PeerAgentOptions::accepts: waits for the next peer that has connected to this agent, in
-  // the order in which they did. A peer that connects again before it was returned is returned
-  // once. Of two agents that connect to each other at the same moment, one accepts nothing: both
-  // use one connection. Errors: kDeadlineExceeded; kUnavailable once the agent is closed. Thread:
-  // any but the loop.
+  // With PeerAgentOptions::accepts: waits for the next connection that a peer has opened to this
+  // agent, in order, and returns the peer of that connection (Peer::of_connection); peer(name())
+  // is the peer that connects again. A connection that has ended meanwhile is returned, too. Of
+  // two agents that connect to each other at the same moment, one accepts nothing: both use one
+  // connection. Errors: kDeadlineExceeded; kUnavailable once the agent is closed. Thread: any but
+  // the loop.
   Result<Peer> accept(Nanos timeout = Nanos::max());
+  // Returns the peer of a connection (Peer::of_connection) by its id: CallInfo::connection,
+  // PeerInfo::connection, on_connect(). kNotFound: there is no such connection any more.
+  Result<Peer> peer_of(std::uint64_t connection);
   // Adds a handler that is called on the loop once for each ended connection, with the peer's name
   // and the connection's id (CallInfo::connection). From then on no bytes of the connection land,
   // and no inline handler starts for its requests. Handlers live as long as the agent. Be short.

@@ -86,6 +86,13 @@ PyPeer accept(nb::handle self, std::optional<double> timeout) {
   return {unwrap(std::move(peer)), nb::borrow(self)};
 }
 
+PyPeer peer_of(nb::handle self, nb::handle connection) {
+  const std::shared_ptr<PeerAgent> agent = nb::cast<PyAgent&>(self).shared();
+  auto peer =
+      run_blocking([agent, id = unsigned_from(connection, "connection")] { return agent->peer_of(id); });
+  return {unwrap(std::move(peer)), nb::borrow(self)};
+}
+
 PyPeer connect_to(nb::handle self, const std::string& info, std::optional<double> timeout) {
   const auto to = EndpointInfo::parse(info);
   const std::shared_ptr<PeerAgent> agent = nb::cast<PyAgent&>(self).shared();
@@ -257,6 +264,8 @@ void bind_life(nb::class_<PyAgent>& agent) {
       .def("_accept", &accept, nb::arg("timeout"),
            nb::sig("def _accept(self, timeout: float | None) -> Peer"),
            "Waits for the next peer that has connected.")
+      .def("_peer_of", &peer_of, nb::arg("connection"),
+           nb::sig("def _peer_of(self, connection: int) -> Peer"), "Returns the peer of a connection.")
       .def("_connect_to", &connect_to, nb::arg("info"), nb::arg("timeout"),
            nb::sig("def _connect_to(self, info: str, timeout: float | None) -> Peer"),
            "Connects to what EndpointInfo::parse() reads.")

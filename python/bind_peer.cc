@@ -243,6 +243,9 @@ void bind_peer(nb::module_& m) {
           nb::arg("other"))
       .def_prop_ro("name", [](const PyPeer& self) { return self.peer().name(); })
       .def_prop_ro(
+          "connection", [](const PyPeer& self) { return self.peer().connection(); },
+          "Id of the connection if this is the peer of one connection; else 0.")
+      .def_prop_ro(
           "agent", [](const PyPeer& self) { return self.agent(); }, nb::sig("def agent(self) -> PeerAgent"))
       .def(
           "connect",
@@ -280,7 +283,16 @@ void bind_peer(nb::module_& m) {
           [](const PyPeer& self) {
             check(run_blocking([peer = self.shared()] { return peer->disconnect(); }));
           },
-          "Closes the connection, if any; the next use connects again.")
+          "Closes the connection, if any, for all that use it; the next use connects again.")
+      .def(
+          "_of_connection",
+          [](const PyPeer& self, std::optional<double> timeout) {
+            auto found = run_blocking([shared = self.shared(), bound = timeout_or_default(timeout)] {
+              return shared->of_connection(bound);
+            });
+            return PyPeer(unwrap(std::move(found)), self.agent());
+          },
+          nb::arg("timeout"), nb::sig("def _of_connection(self, timeout: float | None) -> Peer"))
       .def("_info_json", [](const PyPeer& self) {
         return run_blocking([peer = self.shared()] { return to_json(peer->info()); });
       });

@@ -430,6 +430,9 @@ void bind_rpc(nb::module_& m) {
   nb::class_<PyRequest>(m, "Request", "A request that waits for its answer.")
       .def_prop_ro(
           "peer", [](const PyRequest& self) { return self.info().peer; }, "The caller's name.")
+      .def_prop_ro(
+          "connection", [](const PyRequest& self) { return self.info().connection; },
+          "Id of the connection that the request came over.")
       .def_prop_ro("service", [](const PyRequest& self) { return self.info().service; })
       .def_prop_ro("method", [](const PyRequest& self) { return self.info().method; })
       .def(

@@ -1,33 +1,31 @@
 #include "agent/connecting/pending_peers.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "agent/limits.h"
 #include "base/log.h"
-#include "base/str.h"
 
 namespace slime::agent {
 
-void PendingPeers::push(const std::string& name) {
-  std::string dropped;
+void PendingPeers::push(std::shared_ptr<NamedPeer> peer) {
+  std::shared_ptr<NamedPeer> dropped;
   {
     const MutexLock lock(mutex_);
-    if (closed_ || std::find(names_.begin(), names_.end(), name) != names_.end()) return;
-    if (names_.size() >= limits::kPendingPeers) {
-      dropped = std::move(names_.front());
-      names_.pop_front();
+    if (closed_) return;
+    if (peers_.size() >= limits::kPendingPeers) {
+      dropped = std::move(peers_.front());
+      peers_.pop_front();
     }
-    names_.push_back(name);
+    peers_.push_back(std::move(peer));
   }
   changed_.notify_one();
-  if (!dropped.empty()) {
-    SLIME_LOG(LogLevel::kWarning, "agent", "accept() will not return ", dropped, ": ", limits::kPendingPeers,
-              " peers wait for it already");
+  if (dropped != nullptr) {
+    SLIME_LOG(LogLevel::kWarning, "agent", "accept() will not return ", dropped->name, ": ",
+              limits::kPendingPeers, " connections wait for it already");
   }
 }
 
-Result<std::string> PendingPeers::take(Driver& driver, Nanos timeout) {
+Result<std::shared_ptr<NamedPeer>> PendingPeers::take(Driver& driver, Nanos timeout) {
   const TimePoint deadline = deadline_after(steady_clock().now(), timeout);
   while (true) {
     driver.wait(
@@ -42,9 +40,9 @@ Result<std::string> PendingPeers::take(Driver& driver, Nanos timeout) {
         });
     const MutexLock lock(mutex_);
     if (closed_) return Status(Code::kUnavailable, "the agent is closed");
-    if (!names_.empty()) {
-      std::string out = std::move(names_.front());
-      names_.pop_front();
+    if (!peers_.empty()) {
+      std::shared_ptr<NamedPeer> out = std::move(peers_.front());
+      peers_.pop_front();
       return out;
     }
     // Another thread has taken it, or the time is over.
@@ -57,7 +55,7 @@ void PendingPeers::close() {
   {
     const MutexLock lock(mutex_);
     closed_ = true;
-    names_.clear();
+    peers_.clear();
   }
   changed_.notify_all();
 }

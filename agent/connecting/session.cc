@@ -14,9 +14,9 @@
 
 namespace slime::agent {
 
-Session::Session(SessionContext& context, Pairing::Id id, transport::Connected connected)
+Session::Session(SessionContext& context, transport::Connected connected)
     : context_(context),
-      id_(id),
+      id_(connected.endpoint->id()),
       peer_(std::move(connected.peer)),
       address_(std::move(connected.address)),
       initiator_(connected.initiator),
@@ -26,8 +26,7 @@ Session::Session(SessionContext& context, Pairing::Id id, transport::Connected c
       device_(*context.devices.find(provider_)),  // the handshake chose a device of ours
       last_use_(++context.uses),
       endpoint_(std::move(connected.endpoint)),
-      carrier_(*endpoint_),
-      carrier_id_(carrier_.id()) {
+      carrier_(*endpoint_) {
   if (context_.keyring != nullptr && connected.key_set)
     keys_.emplace(std::move(connected.proofs), *connected.key_set);
 }

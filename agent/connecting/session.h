@@ -69,7 +69,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
  public:
   enum class State : std::uint8_t { kHeld, kOpening, kReady, kDraining, kClosed };
 
-  Session(SessionContext& context, Pairing::Id id, transport::Connected connected);
+  Session(SessionContext& context, transport::Connected connected);
   ~Session();
 
   // Makes the channel, and registers regions if this is the first use of the device. The peer
@@ -104,6 +104,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   // here.
   bool withdraw(const transport::Operation& operation) { return posts_->withdraw(operation); }
 
+  // Returns the id of the connection: Endpoint::id(), CallInfo::connection.
   [[nodiscard]] Pairing::Id id() const { return id_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
@@ -133,7 +134,7 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   bool done_now(OneSided kind, std::span<const transport::CopyBlock> copies);
   // Returns whether the region was looked up over this connection.
   [[nodiscard]] bool knows(const transport::RemoteRegion& remote) const {
-    return remote.endpoint_id() == carrier_id_;
+    return remote.endpoint_id() == id_;
   }
   // Returns kAborted if not knows().
   [[nodiscard]] Status check_remote(const transport::RemoteRegion& remote) const;
@@ -201,7 +202,6 @@ class Session final : public std::enable_shared_from_this<Session>, private rpc:
   std::unique_ptr<transport::Endpoint> endpoint_;  // until open()
   // The endpoint of endpoint_ or channel_. Spares each post the way through the channel.
   const transport::Endpoint& carrier_;
-  const std::uint64_t carrier_id_;
   std::unique_ptr<rpc::Channel> channel_;
   std::optional<PostQueue> posts_;  // over the channel's endpoint
 };

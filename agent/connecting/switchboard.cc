@@ -14,6 +14,12 @@ namespace {
 
 Status closed_status() { return Status(Code::kUnavailable, "this agent is closed"); }
 
+Status connection_ended(const std::string& peer) {
+  return Status(Code::kUnavailable,
+                str("the connection with ", peer, " has ended, and this Peer is of that connection alone"))
+      .with_maybe_executed(false);
+}
+
 }  // namespace
 
 Switchboard::Switchboard(transport::Loop& loop, Devices& devices, transport::Outlets outlets,
@@ -67,22 +73,36 @@ void Switchboard::run_deferred() noexcept {
 }
 
 void Switchboard::submit(NamedPeer& peer, OperationPtr<PeerOperation> operation) {
-  Link* const link = closing_ ? nullptr : links_.find(peer);
-  if (link == nullptr) return submit(peer.name, std::move(operation));
-  operations_.add(*operation);
-  link->submit(std::move(operation));
-}
-
-void Switchboard::submit(const std::string& key, OperationPtr<PeerOperation> operation) {
+  if (peer.connection != 0) {
+    if (submit_at_once(peer, operation)) return;
+    operation->fail(closing_ ? closed_status() : connection_ended(peer.name));
+    return;
+  }
   if (closing_) {
     operation->fail(closed_status());
     return;
   }
+  Link* const link = links_.find(peer);
   operations_.add(*operation);
-  link_for(key).submit(std::move(operation));
+  (link != nullptr ? *link : link_for(peer.name)).submit(std::move(operation));
+}
+
+Session* Switchboard::usable_session(Pairing::Id id) const {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end() || !it->second->ready() || it->second->lost()) return nullptr;
+  it->second->touch();
+  return it->second.get();
 }
 
 bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& operation) {
+  if (peer.connection != 0) {
+    Session* const session = closing_ ? nullptr : usable_session(peer.connection);
+    if (session == nullptr) return false;
+    operations_.add(*operation);
+    const OperationPtr<PeerOperation> started = std::move(operation);
+    started->start(*session);
+    return true;
+  }
   Link* const link = links_.find(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return false;
   operations_.add(*operation);
@@ -91,14 +111,19 @@ bool Switchboard::submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& o
 }
 
 Session* Switchboard::session_now(NamedPeer& peer) {
+  if (peer.connection != 0) return closing_ ? nullptr : usable_session(peer.connection);
   Link* const link = links_.find(peer);
   if (closing_ || link == nullptr || !link->takes_at_once()) return nullptr;
   link->session()->touch();
   return link->session().get();
 }
 
-void Switchboard::disconnect(const std::string& key) {
-  if (Link* link = links_.find(key)) link->disconnect();
+void Switchboard::disconnect(NamedPeer& peer) {
+  if (peer.connection != 0) {
+    if (Session* const session = usable_session(peer.connection)) drain(*session);
+  } else if (Link* const link = links_.find(peer)) {
+    link->disconnect();
+  }
 }
 
 std::optional<DirectoryEntry> Switchboard::cached_entry(const std::string& name) {
@@ -251,7 +276,7 @@ void Switchboard::join_ends(const SessionPtr& session) {
 }
 
 void Switchboard::arrived(transport::Connected connected, Link* link) {
-  const auto session = std::make_shared<Session>(context_, ++last_id_, std::move(connected));
+  const auto session = std::make_shared<Session>(context_, std::move(connected));
   const InstanceId instance = session->peer().instance;
   Pairing::Arrival arrival;
   if (instance == options_.handshake.self.instance) join_ends(session);
@@ -316,8 +341,7 @@ void Switchboard::on_session_ready(Session& session) {
     apply(changes);
   }
   keys_.on_ready(session);
-  if (!session.initiator() && handlers_.connected)
-    handlers_.connected(session.peer().name, session.channel().endpoint().id());
+  if (!session.initiator() && handlers_.connected) handlers_.connected(session);
 }
 
 void Switchboard::expel(Session& session, Status reason) {
@@ -392,7 +416,7 @@ void Switchboard::on_session_closed(Session& session, const Status& reason) {
   for (Link* link : links) {
     if (link->session() == self) link->on_session_closed(reason, replacement, others);
   }
-  if (handlers_.closed) handlers_.closed(session.peer().name, session.channel().endpoint().id());
+  if (handlers_.closed) handlers_.closed(session.peer().name, session.id());
 }
 
 void Switchboard::drain(Session& session) { drain(session, limits::kCloseBound, false); }
@@ -496,30 +520,6 @@ void Switchboard::cut_all() {
 
 // ------------------------------------------------------------------------------------------- views
 
-PeerView Switchboard::view_of(const Link& link) const {
-  PeerView out;
-  out.name = link.key();
-  out.address = link.address();
-  out.identity = link.identity();
-  out.state = link.machine().state();
-  out.error = link.machine().reason();
-  out.failures = link.machine().failures();
-  out.waiting = link.waiting();
-  out.connects = link.connects();
-  if (const SessionPtr& session = link.session()) {
-    out.connection = session->id();
-    out.initiator = session->initiator();
-    out.provider = session->provider();
-    out.reason = session->reason();
-    out.endpoint = session->describe();
-    out.channel = session->channel_counters();
-    out.bytes = session->endpoint_counters();
-    out.in_flight = session->in_flight();
-    out.credits = session->credits();
-  }
-  return out;
-}
-
 std::vector<PeerView> Switchboard::view() const {
   std::vector<PeerView> out;
   out.reserve(links_.size());
@@ -551,11 +551,26 @@ OperationsView Switchboard::operations() const {
   return out;
 }
 
-PeerView Switchboard::view(const std::string& key) const {
-  if (const Link* const link = links_.find(key)) return view_of(*link);
+PeerView Switchboard::view(NamedPeer& peer) const {
+  if (peer.connection != 0) {
+    const SessionPtr session = session_by_id(peer.connection);
+    if (session != nullptr && session->state() != Session::State::kClosed)
+      return view_of(peer.name, *session);
+  } else if (const Link* const link = links_.find(peer)) {
+    return view_of(*link);
+  }
   PeerView out;
-  out.name = key;
+  out.name = peer.name;
+  if (peer.connection == 0) return out;
+  out.state = ConnectionState::kBroken;
+  out.error = connection_ended(peer.name);
   return out;
+}
+
+std::shared_ptr<NamedPeer> Switchboard::peer_of(std::uint64_t connection) const {
+  const SessionPtr session = session_by_id(connection);
+  if (session == nullptr || !session->ready()) return nullptr;
+  return std::make_shared<NamedPeer>(session->peer().name, passive(*session) ? 0 : connection);
 }
 
 }  // namespace slime::agent

@@ -15,6 +15,7 @@
 #include "agent/connecting/link_table.h"
 #include "agent/connecting/named_peer.h"
 #include "agent/connecting/pairing.h"
+#include "agent/connecting/peer_view.h"
 #include "agent/connecting/session.h"
 #include "agent/limits.h"
 #include "agent/memory/first_use.h"
@@ -23,27 +24,6 @@
 #include "transport/connect.h"
 
 namespace slime::agent {
-
-// A peer in info().
-struct PeerView {
-  std::string name;
-  std::string address;
-  transport::PeerIdentity identity;
-  ConnectionState state = ConnectionState::kIdle;
-  Status error;
-  std::uint32_t failures = 0;
-  std::size_t waiting = 0;
-  std::uint64_t connects = 0;
-  std::uint64_t connection = 0;  // id of the connection; 0: none
-  bool initiator = false;
-  std::string provider;
-  std::string reason;  // reason for the choice of `provider`
-  std::string endpoint;
-  rpc::ChannelCounters channel;
-  transport::EndpointCounters bytes;
-  std::size_t in_flight = 0;  // operations that the endpoint has
-  std::uint64_t credits = 0;  // messages that the endpoint would take now
-};
 
 // An operation in info().
 struct OperationView {
@@ -106,7 +86,7 @@ class Switchboard final : public transport::Acceptor,
   struct Handlers {
     std::function<void(Session& session, std::uint32_t imm)> imm;
     // A connection that the peer has opened is ready.
-    std::function<void(const std::string& peer, std::uint64_t connection)> connected = {};
+    std::function<void(Session& session)> connected = {};
     std::function<void(const std::string& peer, std::uint64_t connection)> closed;
   };
   void set_registry(Registry registry);
@@ -117,15 +97,15 @@ class Switchboard final : public transport::Acceptor,
 
   // Gives the peer back the held credit of one notification: see Endpoint::release_credits().
   void release_credit(Pairing::Id session);
+  // An operation of a peer of one connection starts on that connection, or ends with kUnavailable.
   void submit(NamedPeer& peer, OperationPtr<PeerOperation> operation);
-  void submit(const std::string& key, OperationPtr<PeerOperation> operation);
   // Starts the operation, and takes it over, if the peer's connection is ready and no operation
   // waits for it; else returns false and does nothing. Runs no callbacks except those of the
   // operation.
   bool submit_at_once(NamedPeer& peer, OperationPtr<PeerOperation>& operation);
   // Returns the session on which an operation on this peer would start now; null: it would wait.
   Session* session_now(NamedPeer& peer);
-  void disconnect(const std::string& key);
+  void disconnect(NamedPeer& peer);
   void on_resolved(const std::string& name, Result<DirectoryEntry> entry);
   void on_keys(const std::string& name, std::uint64_t attempt);
   // The keyring has changed.
@@ -143,7 +123,10 @@ class Switchboard final : public transport::Acceptor,
   [[nodiscard]] std::size_t live_sessions() const { return live_.load(std::memory_order_acquire); }
 
   [[nodiscard]] std::vector<PeerView> view() const;
-  [[nodiscard]] PeerView view(const std::string& key) const;
+  [[nodiscard]] PeerView view(NamedPeer& peer) const;
+  // Returns the peer of a connection that is ready; null: there is no such connection. Of a
+  // connection of the agent to itself: the agent by its name.
+  [[nodiscard]] std::shared_ptr<NamedPeer> peer_of(std::uint64_t connection) const;
   [[nodiscard]] OperationsView operations() const;
   [[nodiscard]] BoardCounters counters() const;
 
@@ -177,7 +160,6 @@ class Switchboard final : public transport::Acceptor,
   void expel(Session& session, Status reason) override;
 
   Link& link_for(const std::string& key);
-  [[nodiscard]] PeerView view_of(const Link& link) const;
   // Forgets unused links. Runs in a later turn: links_ must not shrink while a caller iterates over
   // it.
   void run_deferred() noexcept override;
@@ -195,6 +177,8 @@ class Switchboard final : public transport::Acceptor,
   [[nodiscard]] bool displaces(const Session& session, const Link& link);
   [[nodiscard]] static bool leads_elsewhere(const Link& link, const InstanceId& owner);
   SessionPtr session_by_id(Pairing::Id id) const;
+  // Returns the session of this id if operations can start on it; else null.
+  [[nodiscard]] Session* usable_session(Pairing::Id id) const;
   void release(Session& session);
   void drain(Session& session, Nanos bound, bool abandoned);
   // Takes the session out of use: new operations wait for the next connection. The caller must
@@ -214,7 +198,6 @@ class Switchboard final : public transport::Acceptor,
   Rng rng_;
   std::string own_address_;
   bool closing_ = false;
-  Pairing::Id last_id_ = 0;
   BoardCounters totals_;  // sums over closed connections; `made`: over all
   LinkTable links_;
   bool forgets_links_ = false;  // run_deferred() is due

@@ -16,6 +16,8 @@ std::string SendOperation::describe() const { return str("send with tag ", tag_)
 
 void ConnectOperation::start(Session&) { succeed(None{}); }
 
+void ConnectionOperation::start(Session& session) { succeed(session.id()); }
+
 void RegionOperation::start(Session& session) {
   if (const RemoteRegion* known = session.cached_region(name_)) {
     succeed(*known);

@@ -27,6 +27,14 @@ class ConnectOperation final : public ResultOperation<None> {
   [[nodiscard]] std::string describe() const override { return "connect"; }
 };
 
+// Ends with the id of the connection.
+class ConnectionOperation final : public ResultOperation<std::uint64_t> {
+ public:
+  using ResultOperation::ResultOperation;
+  void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override { return "connect"; }
+};
+
 class RegionOperation final : public ResultOperation<RemoteRegion> {
  public:
   RegionOperation(State& state, std::string name) : ResultOperation(state), name_(std::move(name)) {}

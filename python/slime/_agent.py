@@ -160,12 +160,20 @@ class PeerAgent(_slime.PeerAgent):
         return Peer(self, name_or_address)
 
     def accept(self, timeout: Optional[float] = None) -> Peer:
-        """With accepts=True: waits for the next peer that has connected to this agent, in the order in
-        which they did. A peer that connects again before it was returned is returned once.
+        """With accepts=True: waits for the next connection that a peer has opened to this agent, in
+        order, and returns the peer of that connection, as Peer.of_connection() does. peer(its name)
+        is the peer that connects again. A connection that has ended meanwhile is returned, too.
 
         timeout: seconds; None: none. Ctrl-C ends the wait. Raises DeadlineExceeded, or Unavailable
         once the agent is closed. Thread: any."""
         return Peer(self._accept(timeout))
+
+    def peer_of(self, connection: int) -> Peer:
+        """Returns the peer of a connection, as Peer.of_connection() does.
+
+        connection: its id, from current_call().connection or Peer.info(). Raises NotFound if there
+        is no such connection any more. Thread: any."""
+        return Peer(self._peer_of(connection))
 
     # ---- memory
 

@@ -51,7 +51,8 @@ class Endpoint:
         return json.loads(self.agent._endpoint_info_json())
 
     def connect(self, to: Union[EndpointInfo, str, bytes], timeout: Optional[float] = None) -> Peer:
-        """Connects to another endpoint, or to an agent.
+        """Connects to another endpoint, or to an agent, and returns the peer of that connection, as
+        Peer.of_connection() does. If the two are connected already: of the connection that there is.
 
         to: its info() as a dict or as JSON, or "host:port". timeout: seconds; None: the default.
         Raises Unavailable, also if another process has the address by now; InvalidArgument if `to`
@@ -64,7 +65,8 @@ class Endpoint:
         return Peer(self.agent._connect_to(to, timeout))
 
     def accept(self, timeout: Optional[float] = None) -> Peer:
-        """Waits for the next peer that has connected, in the order in which they did.
+        """Waits for the next connection that a peer has opened, in order, and returns the peer of that
+        connection: see PeerAgent.accept().
 
         timeout: seconds; None: none. Ctrl-C ends the wait. Raises DeadlineExceeded, or Unavailable
         once the endpoint is closed.

@@ -26,6 +26,12 @@ class Peer(_slime.Peer):
     _optional: FrozenSet[str] = frozenset()
     _timing = False
 
+    def of_connection(self, timeout: Optional[float] = None) -> Peer:
+        """Connects if there is no connection, and returns the peer of that one connection: its
+        operations use no other. Once the connection has ended they raise Unavailable, whether or not
+        this agent has connected to the peer again."""
+        return Peer(self._of_connection(timeout))
+
     def recv(self, tag: int, timeout: Optional[float] = None) -> Receive:
         """Receives the next message with this tag, as bytes. If the receive is dropped, cancelled,
         or ended by asyncio.wait_for, its message returns to the front of the messages with this

@@ -105,6 +105,11 @@ class Call:
         return self._request.peer
 
     @property
+    def connection(self) -> int:
+        """Id of the connection that the call came over: see PeerAgent.peer_of()."""
+        return self._request.connection
+
+    @property
     def service(self) -> str:
         """Returns the name of the service that is called."""
         return self._request.service

@@ -339,6 +339,10 @@ class Peer:
     def name(self) -> str: ...
 
     @property
+    def connection(self) -> int:
+        """Id of the connection if this is the peer of one connection; else 0."""
+
+    @property
     def agent(self) -> PeerAgent: ...
 
     def connect(self, timeout: float | None = None) -> Future[None]:
@@ -366,7 +370,9 @@ class Peer:
         """
 
     def disconnect(self) -> None:
-        """Closes the connection, if any; the next use connects again."""
+        """
+        Closes the connection, if any, for all that use it; the next use connects again.
+        """
 
     def read(self, copies: Copy | Iterable[Any], timeout: float | None = None) -> Future[None]:
         """
@@ -613,6 +619,10 @@ class Request:
     @property
     def peer(self) -> str:
         """The caller's name."""
+
+    @property
+    def connection(self) -> int:
+        """Id of the connection that the request came over."""
 
     @property
     def service(self) -> str: ...

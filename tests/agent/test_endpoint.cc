@@ -83,6 +83,60 @@ TEST_CASE("a peer that connects again is accepted again") {
   }
 }
 
+TEST_CASE("what connect and accept return is of that connection alone") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  Peer there = take(client.connect(server.info(), kSoon));
+  const Peer here = take(server.accept(kSoon));
+  CHECK(there.connection() == there.info().connection);
+  CHECK(here.connection() == here.info().connection);
+  CHECK(there.connect(kSoon).wait().has_value());
+
+  REQUIRE(there.disconnect().ok());
+  REQUIRE(eventually([&] { return here.info().state == "broken" && there.info().state == "broken"; }));
+  const Peer again = take(client.connect(server.info(), kSoon));
+  CHECK(again.connection() != there.connection());
+  for (Peer ended : {there, here}) {
+    const Status status = ended.connect(kSoon).wait().status();
+    CHECK(status.code() == Code::kUnavailable);
+    CHECK(contains(status.text(), "has ended"));
+    CHECK_FALSE(status.maybe_executed());
+    CHECK(code_of(ended.recv(1, kSoon).wait()) == Code::kUnavailable);
+    CHECK(code_of(ended.of_connection(kSoon)) == Code::kUnavailable);
+  }
+  CHECK(client.agent().peer(server.info().address).connect(kSoon).wait().has_value());
+}
+
+TEST_CASE("the peer of a connection is found by the id that a handler gets") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  Peer there = take(client.connect(server.info(), kSoon));
+  std::uint64_t connection = 0;
+  rpc::Service service("who");
+  REQUIRE(service.add("calls", [&](const rpc::CallInfo& info) { connection = info.connection; }).ok());
+  REQUIRE(server.agent().serve(service).ok());
+  REQUIRE(there.call<void>("who", "calls").wait().has_value());
+  Peer here = take(server.agent().peer_of(connection));
+  CHECK(here.name() == "client");
+  CHECK(here.connection() == connection);
+  CHECK(here.connect(kSoon).wait().has_value());
+  REQUIRE(there.disconnect().ok());
+  REQUIRE(eventually([&] { return code_of(server.agent().peer_of(connection)) == Code::kNotFound; }));
+}
+
+TEST_CASE("an endpoint that connects to itself accepts itself") {
+  Endpoint self = make("self");
+  const auto memory = take(self.allocate("kv", 64));
+  Peer there = take(self.connect(self.info(), kSoon));
+  Peer here = take(self.accept(kSoon));
+  for (Peer peer : {there, here}) {
+    Future<Payload> received = peer.recv(1, kSoon);
+    REQUIRE(peer.send(1, as_bytes("me"), kSoon).wait().has_value());
+    CHECK(as_text(take(received.wait()).bytes()) == "me");
+    CHECK(peer.region("kv", kSoon).has_value());
+  }
+}
+
 TEST_CASE("an endpoint that callers drive accepts") {
   Endpoint server = make("server", Progress::kCaller);
   Endpoint client = make("client");

@@ -156,6 +156,7 @@ def test_memory_that_was_registered_anew_and_a_new_connection_are_used(ends):
     assert b.register_memory(theirs.ctypes.data, theirs.nbytes) == 0
     assert a.transfer_sync_read(*read) == 0
     a._segment(name).peer.disconnect()
+    assert a.transfer_sync_read(*read) == -1
     assert a.transfer_sync_read(*read) == 0
     assert a.get_batch_transfer_status([a.batch_transfer_async_read(name, *[[each] for each in read[1:]])]) == 0
     assert (mine[:64] == theirs[:64]).all()

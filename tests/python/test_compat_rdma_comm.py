@@ -254,7 +254,7 @@ def test_a_new_process_at_the_port_needs_a_new_connection(make, start_compat):
     assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == 0
 
 
-def test_a_connection_that_was_made_anew_is_used(make):
+def test_a_connection_that_has_ended_is_made_anew_by_connect_alone(make):
     port = str(free_port())
     _, keys, _ = make("decode", port)
     prefill, sources, _ = make("prefill", port)
@@ -262,6 +262,9 @@ def test_a_connection_that_was_made_anew_is_used(make):
     assert prefill.connect("127.0.0.1", port)
     assert prefill.write_cache("127.0.0.1", port, [0], [0], 0) == 0
     prefill._peers[("127.0.0.1", int(port))].connection.peer.disconnect()
+    assert prefill.write_cache("127.0.0.1", port, [0], [9], 0) == -1
+    assert not prefill.is_connected("127.0.0.1", port)
+    assert prefill.connect("127.0.0.1", port)
     assert prefill.write_cache("127.0.0.1", port, [0], [9], 0) == 0
     assert (keys[0][9] == 1).all()
 

@@ -338,7 +338,7 @@ def test_several_receives_that_are_too_small_lose_no_message(ends):
         assert set(KEPT[-3].tolist()) == {value}, [each.tolist() for each in KEPT[-3:]]
 
 
-def test_a_connection_that_was_made_anew_is_used(ends):
+def test_a_connection_that_has_ended_is_made_anew_by_connect_alone(ends):
     client, to_server, server, to_client = ends
     memory, target = np.full(64, 3, np.uint8), np.zeros(64, np.uint8)
     _, item = server.advertise(to_client, *registered(server, memory))
@@ -346,7 +346,9 @@ def test_a_connection_that_was_made_anew_is_used(ends):
     assert client.read(to_server, *local, item)
     client._connections[to_server].peer.disconnect()
     target[:] = 0
-    assert client.read(to_server, *local, item)
+    assert not client.read(to_server, *local, item)
+    done, again = client.connect(metadata=server.get_metadata())
+    assert done and client.read(again, *local, item)
     assert (target == 3).all()
 
 

@@ -63,6 +63,30 @@ def test_accept_ends_at_its_timeout_and_when_the_endpoint_is_closed(endpoints):
     assert ended == [True]
 
 
+def test_a_peer_of_one_connection_ends_with_it(endpoints):
+    class Who:
+        @slime.method
+        def calls(self):
+            return slime.current_call().connection
+
+    server, client = endpoints
+    there = client.connect(server.info(), SOON)
+    server.agent.serve(Who(), "who")
+    here = server.agent.peer_of(there.call("who", "calls").result(SOON))
+    assert here.connection == server.accept(SOON).connection == here.info()["connection"] != 0
+    here.connect().result(SOON)
+
+    there.disconnect()
+    again = client.agent.peer(server.info()["address"])
+    again.connect().result(SOON)
+    assert again.connection == 0 and again.of_connection(SOON).connection not in (0, there.connection)
+    for ended in (there, here):
+        with pytest.raises(slime.Unavailable, match="has ended"):
+            ended.send(1, b"x").result(SOON)
+    with pytest.raises(slime.NotFound):
+        server.agent.peer_of(here.connection)
+
+
 def test_ctrl_c_ends_accept_at_once(start_python):
     program = start_python(
         """

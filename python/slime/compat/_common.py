@@ -81,6 +81,8 @@ def agent_options() -> Dict[str, Any]:
         "token": os.environ.get("SLIME_COMPAT_TOKEN", ""),
         "insecure": os.environ.get("SLIME_COMPAT_INSECURE", "") == "1",
         "timeout": timeout(),
+        # A connection of these systems stays until it is closed, however long it is idle.
+        "max_connections": 65536,
     }
 
 
@@ -109,29 +111,22 @@ class Ended:
 class Connection:
     """One connection of the other system: of one process to another, which may have several.
 
-    peer: the other end. about: what the other end said about itself. Thread: any.
+    peer: the other end, of one connection of the agent: once that has ended, so has this one. about:
+    what the other end said about itself. Thread: any.
     """
 
     def __init__(self, peer: Peer, key: int, about: Dict[str, Any]) -> None:
         self.peer = peer
         self.about = about
         self._key = key
-        self._instance = peer.info()["instance"]
 
     def alive(self) -> bool:
         """Returns whether the connection is there, as far as this end knows."""
-        info = self.peer.info()
-        return info["state"] == "ready" and info["instance"] == self._instance
+        return self.peer.info()["state"] == "ready"
 
     def tag(self, number: int) -> int:
         """Returns the tag of the messages with this number, of 32 bits, on this connection."""
         return self._key << 32 | number
-
-    def check(self) -> None:
-        """Raises Unavailable if the peer is another process by now: the agent connects again by
-        itself, and that process knows nothing of this connection."""
-        if self.peer.info()["instance"] not in ("", self._instance):
-            raise Unavailable("the process at the other end is gone, and another one has its address")
 
 
 class Host:
@@ -164,20 +159,21 @@ class Host:
 
     def connect(self, address: str) -> Connection:
         """Connects to the host at "host:port". Raises Error."""
-        peer = self.agent.peer(address)
+        peer = self.agent.peer(address).of_connection()
         key = secrets.randbits(31)
         about = self._checked(peer.call(self._service, "hello", key, self.about).result())
         return Connection(peer, key, about)
 
-    def greet(self, name: str, key: int, about: Any) -> Dict[str, Any]:
-        """Takes the connection that the peer with this name makes. Returns what it is told."""
+    def greet(self, connection: int, key: int, about: Any) -> Dict[str, Any]:
+        """Takes the connection that a peer makes over this one of the agent. Returns what the peer is
+        told."""
         about = self._checked(about)
         if not 0 <= key < 1 << 31:
             raise InvalidArgument(f"the key of a connection is {key}")
         if self._keeps:
             if self._arrived.qsize() >= _ARRIVED_MOST:
                 raise ResourceExhausted(f"{_ARRIVED_MOST} connections wait to be accepted already")
-            self._arrived.put(Connection(self.agent.peer(name), key, about))
+            self._arrived.put(Connection(self.agent.peer_of(connection), key, about))
         return self.about
 
     def _checked(self, about: Any) -> Dict[str, Any]:
@@ -215,4 +211,4 @@ class _Greeter:
 
     @method
     def hello(self, key: int, about: Dict[str, Any]) -> Dict[str, Any]:
-        return self._host.greet(current_call().peer, key, about)
+        return self._host.greet(current_call().connection, key, about)

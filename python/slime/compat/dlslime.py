@@ -13,7 +13,8 @@ This module defines what the documents leave open:
   error at the receiver, nothing is written, and the message is the next recv's.
 - wait() raises if the operation failed, if the peer is dead or gone, or after SLIME_COMPAT_TIMEOUT
   seconds (30). It never reports as done what did not arrive.
-- An endpoint has one peer. connect() again, with the info of another process, changes it.
+- An endpoint has one peer, over one connection. Once that has ended, operations raise Unavailable, until
+  connect(), which may also take the info of another process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import ctypes
 import json
 import queue
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from slime import _slime
 from slime._devices import devices
@@ -134,10 +136,10 @@ class RDMAEndpoint:
         self._regions: Dict[str, _Region] = {}
         self._names: List[str] = []  # by number
         self._peer: Optional[Peer] = None
-        self._instance = ""
         self._remote_names: List[str] = []
         self._late: List[bytes] = []  # messages whose length no recv has asked for yet
-        self._imms: queue.Queue[Optional[int]] = queue.Queue(_IMMS_MOST)
+        # Notifications, each with the id of its connection; None: the endpoint is closed.
+        self._imms: queue.Queue[Optional[Tuple[int, int]]] = queue.Queue(_IMMS_MOST)
         self._endpoint.agent.on_imm(self._notified)
 
     # ---- memory
@@ -193,13 +195,10 @@ class RDMAEndpoint:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidArgument(f"this is not the info of an endpoint: {error!r}") from None
         peer = self._endpoint.connect(where)  # type: ignore[arg-type]
-        instance = peer.info()["instance"]
         with self._lock:
-            if instance != self._instance:
+            if self._peer is None or peer.connection != self._peer.connection:
                 self._late.clear()
-                while not self._imms.empty():
-                    self._imms.get_nowait()
-            self._peer, self._instance, self._remote_names = peer, instance, names
+            self._peer, self._remote_names = peer, names
 
     connect_to = connect
 
@@ -289,26 +288,26 @@ class RDMAEndpoint:
             pass
 
     def _notified(self, peer: Peer, imm: int) -> None:
-        # Drops notifications of other processes, which may connect if they know the address.
-        if peer.info()["instance"] in ("", self._instance):
-            self._imms.put(imm)
+        self._imms.put((peer.info().get("connection", 0), imm))
 
     def _next_imm(self, timeout: Optional[float]) -> int:
-        try:
-            imm = self._imms.get(timeout=_common.timeout() if timeout is None else timeout)
-        except queue.Empty:
-            raise DeadlineExceeded("no notification has come") from None
-        if imm is None:
-            self._imms_end()
-            raise Unavailable("the endpoint is closed")
-        return imm
+        until = time.monotonic() + (_common.timeout() if timeout is None else timeout)
+        while True:
+            try:
+                notified = self._imms.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise DeadlineExceeded("no notification has come") from None
+            if notified is None:
+                self._imms_end()
+                raise Unavailable("the endpoint is closed")
+            # Drops those of earlier connections, and of other processes that know the address.
+            if self._peer is None or notified[0] == self._peer.connection:
+                return notified[1]
 
     def _connected(self) -> Peer:
         peer = self._peer
         if peer is None:
             raise Unavailable("not connected: connect() comes first")
-        if peer.info()["instance"] not in ("", self._instance):
-            raise Unavailable("the process at the other end is gone, and another one has its address")
         return peer
 
     def _local(self, key: Union[str, int]) -> _Region:
@@ -338,25 +337,18 @@ class RDMAEndpoint:
             copies.append(
                 _slime.Copy(region.memory, local_offset, self._remote_region(peer, remote), remote_offset, length)
             )
-        self._connected()  # the look-up may have connected anew, to another process
         return SlimeFuture(start(peer, copies), lambda _: 0)
 
     def _send(self, address: int, length: int) -> SlimeFuture:
         peer = self._connected()
         data = (ctypes.c_char * length).from_address(address)
-
-        def finish(_: Any) -> int:
-            self._connected()  # raises if the bytes went to another process
-            return 0
-
-        return SlimeFuture(peer.send(_MESSAGES, data), finish)
+        return SlimeFuture(peer.send(_MESSAGES, data), lambda _: 0)
 
     def _receive(self, address: int, length: int) -> SlimeFuture:
         with self._lock:
             late = self._late.pop(0) if self._late else None
 
         def finish(data: bytes) -> int:
-            self._connected()  # raises if the bytes came from another process
             if len(data) != length:
                 with self._lock:
                     self._late.append(data)

@@ -86,10 +86,8 @@ class Engine:
         if view.nbytes > most:
             raise InvalidArgument(f"send_kv of {view.nbytes} bytes: the object of reg_kv has {most}")
         try:
-            connection.check()
             data = view if view.c_contiguous else view.tobytes()
             connection.peer.send(connection.tag(number), data).result()
-            connection.check()
         except Error as error:
             _common.log.warning("send_kv to %s: %s", connection.peer.name, error)
             return False
@@ -103,7 +101,6 @@ class Engine:
             data = late.popleft() if late else None
         try:
             if data is None:
-                connection.check()
                 data = bytes(connection.peer.recv(connection.tag(number)).result())
         except Error as error:
             _common.log.warning("recv_kv from %s: %s", connection.peer.name, error)

@@ -13,7 +13,8 @@ This module defines what the documents leave open:
   is dead or stopped.
 - Both sides must have registered the memory that a transfer names; ranges are checked before the
   first byte moves.
-- After a peer was replaced by another process at its address, the first transfer fails.
+- After the connection to a peer has ended, the first transfer fails; the next one connects anew, and
+  asks what the process at that address has registered.
 - Functions with "on_cuda" in their names raise Unimplemented; register_memory() of GPU memory fails.
 """
 
@@ -99,12 +100,21 @@ class _Ranges:
 
 
 class _Segment:
-    """Another process: its registered memory, as it said last. Thread: the one that holds `lock`."""
+    """Another process, over one connection: its registered memory, as it said last. Thread: the one
+    that holds `lock`."""
 
     def __init__(self, peer: Peer) -> None:
         self.lock = threading.Lock()
-        self.peer = peer
         self.ranges = _Ranges()
+        self._named = peer
+        self._peer: Optional[Peer] = None
+
+    @property
+    def peer(self) -> Peer:
+        """Returns the peer of the connection, after it has connected."""
+        if self._peer is None:
+            self._peer = self._named.of_connection()
+        return self._peer
 
     def ask(self) -> None:
         """Asks for the registered memory."""
@@ -340,7 +350,9 @@ class TransferEngine:
                 self._forget(target_hostname)
                 self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
             if notify is not None:
-                peer = self._segment(target_hostname).peer
+                segment = self._segment(target_hostname)
+                with segment.lock:
+                    peer = segment.peer
                 peer.call(_SERVICE, "notify", notify.name, notify.msg).result()
 
         done = self._told(move)
@@ -512,7 +524,8 @@ class TransferEngine:
                 mine = self._local(buffer, length)
                 theirs, offset = segment.locate(address, length)
                 copies.append(_slime.Copy(mine.region[1], buffer - mine.begin, theirs, offset, length))
-        return segment.peer.read(copies) if opcode == TransferOpcode.READ else segment.peer.write(copies)
+            peer = segment.peer
+        return peer.read(copies) if opcode == TransferOpcode.READ else peer.write(copies)
 
     def _submit(
         self,

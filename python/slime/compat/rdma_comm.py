@@ -10,7 +10,7 @@ This module defines what the documents leave open:
   certain. It then has logged the reason as a warning (logger "slime.compat"). It ends after
   SLIME_COMPAT_TIMEOUT seconds (30), also if the peer is dead or stopped. No byte moves if an id is
   out of range: that, lists of different lengths and unknown layers raise.
-- is_connected() is False once the peer's end of the connection is known to be gone.
+- is_connected() is False once the connection is known to have ended; connect() then makes another.
 
 The environment's variables: KVCACHE_RDMA_NICS (device: the one at gpu_idx modulo their number; not
 needed), KVCACHE_RDMA_GID_INDEX, KVCACHE_IB_TIMEOUT, KVCACHE_RELAX_ORDERING and
@@ -208,7 +208,6 @@ class _Target:
         peer = self.connection.peer
         # The agent remembers the regions as long as the connection lasts.
         remote = [peer.region(f"{kind}{layer}") for kind, _ in zip("kv", local)]
-        self.connection.check()  # the look-up may have connected anew, to another process
         futures: List[Any] = [
             peer.write_blocks(mine, theirs, local_ids, remote_ids, block_bytes) for mine, theirs in zip(local, remote)
         ]

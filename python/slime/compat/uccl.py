@@ -5,6 +5,7 @@ This module defines what the documents leave open:
 - Functions that return `success` return False, log the reason as a warning (logger "slime.compat"),
   and end after SLIME_COMPAT_TIMEOUT seconds (30), if the peer is dead, gone or slow. Unknown ids and
   lists of different lengths raise.
+- A connection that has ended stays ended: its functions return False, and connect() makes another.
 - A connection carries messages in both directions, in order. Either end may read and write the
   memory that the other one advertised.
 - send() returns once the peer has the bytes; they wait there for recv(). recv() takes one message,
@@ -312,12 +313,11 @@ class Endpoint:
         connection = self._connection(conn_id)
         for each in zip(mr_ids, ptrs, sizes):
             self._region(*each)
-        connection.check()
         tag = connection.tag(0)
 
         def start(ptr: int, size: int) -> _Transfer:
             data = (ctypes.c_char * size).from_address(ptr)
-            return _Transfer(connection.peer.send(tag, data), lambda _: connection.check())
+            return _Transfer(connection.peer.send(tag, data), lambda _: None)
 
         return [start(*each) for each in zip(ptrs, sizes)]
 
@@ -339,7 +339,6 @@ class Endpoint:
 
         if late is not None:
             return _Transfer(_common.Ended(late), take)
-        connection.check()
         return _Transfer(connection.peer.recv(connection.tag(0)), take)
 
     def _one_sided(
@@ -364,7 +363,6 @@ class Endpoint:
                 raise InvalidArgument(f"{kind} of {size} bytes: the peer has advertised {most}")
             remote = _remote_region(connection, remote_id)
             copies.append(_slime.Copy(local.memory, ptr - local.begin, remote, offset, size))
-        connection.check()
         start = connection.peer.read if kind == "read" else connection.peer.write
         return _Transfer(start(copies), lambda _: None)
 
