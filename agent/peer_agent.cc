@@ -93,6 +93,20 @@ Future<None> Peer::send(std::uint64_t tag, Bytes bytes, Nanos timeout) {
                                   span(timeout), wait_for_ready_);
 }
 
+Future<None> Peer::sendv(std::uint64_t tag, rpc::Attachments ranges, Nanos timeout) {
+  if (!agent_) return Future<None>::ready(no_agent());
+  return agent_->starter().submit(peer_,
+                                  agent_->starter().make<agent::SendRangesOperation>(tag, std::move(ranges)),
+                                  span(timeout), wait_for_ready_);
+}
+
+Future<std::uint64_t> Peer::recvv(std::uint64_t tag, rpc::Destinations ranges, Nanos timeout) {
+  if (!agent_) return Future<std::uint64_t>::ready(no_agent());
+  return agent_->starter().submit(
+      peer_, agent_->starter().make_patient<agent::RecvIntoOperation>(tag, std::move(ranges)), span(timeout),
+      wait_for_ready_);
+}
+
 template <class T>
 Future<T> Peer::receive(std::uint64_t tag, Nanos timeout) {
   if (!agent_) return Future<T>::ready(no_agent());

@@ -288,6 +288,22 @@ class Peer : private RawPeer {
   // Sends a message of any size; messages with one tag arrive in order. Copies the bytes. The
   // future is done once the peer's agent has the message.
   Future<None> send(std::uint64_t tag, Bytes bytes, Nanos timeout = {});
+  // Sends a message that is the ranges of `ranges` in order (see attach()), without a copy, from
+  // registered memory. The future is done once a receive at the peer has the bytes: until then the
+  // peer keeps no memory for them, and they must not change; if the send fails, until its
+  // connection ends or the region is closed. kInvalidArgument if that receive has no room for them.
+  // A peer that is older than this function gets a copy, as by send().
+  Future<None> sendv(std::uint64_t tag, rpc::Attachments ranges, Nanos timeout = {});
+  // Receives the next message with this tag into `ranges` in order (see slime::into()), which must
+  // stay valid until the future is done. The future's value is the message's length. A message that
+  // is longer than the ranges is an error, kInvalidArgument with both lengths, and nothing is
+  // written: a message of send() stays, for the next receive; the sender of one that came
+  // from registered memory gets the error, too. If the receive ends early, the message is the next
+  // receive's, and a part of it may have been written.
+  Future<std::uint64_t> recvv(std::uint64_t tag, rpc::Destinations ranges, Nanos timeout = {});
+  Future<std::uint64_t> recv_into(std::uint64_t tag, Destination range, Nanos timeout = {}) {
+    return recvv(tag, {std::move(range)}, timeout);
+  }
   // Receives the next message with this tag. If the future is dropped or cancelled before its value
   // is taken, an arrived message returns to the front of its tag, for the next receive.
   Future<Payload> recv(std::uint64_t tag, Nanos timeout = {});

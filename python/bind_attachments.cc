@@ -172,12 +172,16 @@ void PyAttachedBody::add_into(nb::handle object, nb::handle region) {
   into_.push_back(unwrap(rpc::Destination::of(std::move(range.memory), range.offset, range.length_bytes)));
 }
 
-rpc::AttachedBody PyAttachedBody::take(nb::handle body) {
+rpc::AttachedBody PyAttachedBody::take() {
   ReleaseQueue::get().drain();
+  return {.body = {}, .attachments = std::exchange(attachments_, {}), .into = std::exchange(into_, {})};
+}
+
+rpc::AttachedBody PyAttachedBody::take(nb::handle body) {
+  rpc::AttachedBody out = take();
   const PinnedMemory memory = PinnedMemory::of(body);
-  return {.body = ByteVector(memory.bytes().begin(), memory.bytes().end()),
-          .attachments = std::exchange(attachments_, {}),
-          .into = std::exchange(into_, {})};
+  out.body.assign(memory.bytes().begin(), memory.bytes().end());
+  return out;
 }
 
 rpc::AttachedBody body_of(nb::handle body, PyAttachedBody* attached) {

@@ -89,6 +89,18 @@ nb::object send(const PyPeer& self, nb::handle tag, nb::handle bytes, Seconds ti
   return make_future(std::move(future), self.agent());
 }
 
+nb::object sendv(const PyPeer& self, nb::handle tag, PyAttachedBody& ranges, Seconds timeout) {
+  return make_future(
+      self.peer().sendv(unsigned_from(tag, "tag"), ranges.take().attachments, timeout_or_default(timeout)),
+      self.agent());
+}
+
+nb::object recvv(const PyPeer& self, nb::handle tag, PyAttachedBody& ranges, Seconds timeout) {
+  return make_future(
+      self.peer().recvv(unsigned_from(tag, "tag"), ranges.take().into, timeout_or_default(timeout)),
+      self.agent(), &to_number);
+}
+
 nb::object recv(const PyPeer& self, nb::handle tag, Seconds timeout) {
   return make_future(
       self.peer().recv_delivery(unsigned_from(tag, "tag"), timeout_or_default(timeout)), self.agent(),
@@ -171,6 +183,12 @@ void bind_operations(nb::class_<PyPeer>& peer) {
                "def send(self, tag: int, bytes: typing.Any, timeout: float | None = None) -> Future[None]"),
            "Sends a message of any size; messages with one tag arrive in order. Copies the bytes.\n"
            "Done once the peer's agent has the message.")
+      .def("_sendv", &sendv, nb::arg("tag"), nb::arg("ranges"), nb::arg("timeout") = nb::none(),
+           nb::sig("def _sendv(self, tag: int, ranges: AttachedBody, timeout: float | None = None) -> "
+                   "Future[None]"))
+      .def("_recvv", &recvv, nb::arg("tag"), nb::arg("ranges"), nb::arg("timeout") = nb::none(),
+           nb::sig("def _recvv(self, tag: int, ranges: AttachedBody, timeout: float | None = None) -> "
+                   "Future[int]"))
       .def("_recv_future", &recv, nb::arg("tag"), nb::arg("timeout") = nb::none(),
            nb::sig("def _recv_future(self, tag: int, timeout: float | None = None) -> Future"),
            "Receives the next message with this tag (see slime.Peer.recv()).")

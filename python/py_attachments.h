@@ -59,6 +59,8 @@ class PyAttachedBody {
   void add_into(nb::handle object, nb::handle region);
   // Returns the encoded body together with the attachments, and leaves this object empty.
   rpc::AttachedBody take(nb::handle body);
+  // The same, for messages: without a body.
+  rpc::AttachedBody take();
 
  private:
   rpc::Attachments attachments_;

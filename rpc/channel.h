@@ -98,6 +98,7 @@ class ChannelOwner {
 
 using CallHandler = UniqueFunction<void(Result<Payload>)>;
 using DeliveryHandler = UniqueFunction<void(Result<Delivery>)>;
+using LengthHandler = UniqueFunction<void(Result<std::uint64_t>)>;
 using DoneHandler = UniqueFunction<void(Status)>;
 using RegionHandler = UniqueFunction<void(Result<transport::RemoteRegion>)>;
 
@@ -159,6 +160,21 @@ class Channel {
   // Sends a message to the peer's inbox. The handler gets OK when the peer's channel has received
   // the message, kResourceExhausted if the inbox is full.
   virtual Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) = 0;
+  // Sends a message of ranges of registered memory, in order, without a copy: the peer reads them
+  // once a receive gets the message. The handler gets OK when that receive has them, and
+  // kInvalidArgument if it has no room for them. The bytes must not change until then, or if the
+  // send fails otherwise, until the connection ends or the regions are closed. To an older peer,
+  // and without ranges, it is send() of a copy.
+  virtual Ticket send_ranges(std::uint64_t tag, Attachments ranges, TimePoint deadline,
+                             DoneHandler handler) = 0;
+  // Receives the next message with this tag into memory of the caller, one range after the other.
+  // The handler gets the length of the message. If the message is longer than the memory, it gets
+  // kInvalidArgument, and nothing was written: the message goes back to its tag, or, if it lies in
+  // its sender's memory, its sender gets that error, too. Nothing is written once the handler is
+  // called: a receive that timed out or was cancelled waits for a read in progress, and then the
+  // message is the next receive's.
+  virtual Ticket recv_into(std::uint64_t tag, Destinations into, TimePoint deadline,
+                           LengthHandler handler) = 0;
   // Receives the next message with this tag, in order of arrival. If the handler does not take the
   // message out of the Delivery, the message goes back to the front of its tag, for the next
   // receive; after the channel is closed it is dropped.

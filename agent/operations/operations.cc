@@ -44,6 +44,33 @@ void SendOperation::start(Session& session) {
 
 void SendOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
 
+std::string SendRangesOperation::describe() const {
+  return str("send of ", ranges_.size(), " ranges with tag ", tag_);
+}
+
+void SendRangesOperation::start(Session& session) {
+  run_on(session);
+  ticket_ = session.channel().send_ranges(tag_, std::move(ranges_), deadline,
+                                          [self = OperationPtr<SendRangesOperation>(this)](Status status) {
+                                            self->conclude(none_or(std::move(status)));
+                                          });
+}
+
+void SendRangesOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
+std::string RecvIntoOperation::describe() const { return str("recv_into with tag ", tag_); }
+
+void RecvIntoOperation::start(Session& session) {
+  Session& receiver = session.receiver();
+  run_on(receiver);
+  ticket_ =
+      receiver.channel().recv_into(tag_, std::move(into_), deadline,
+                                   [self = OperationPtr<RecvIntoOperation>(this)](
+                                       Result<std::uint64_t> length) { self->conclude(std::move(length)); });
+}
+
+void RecvIntoOperation::cancel_started(Session& session) { session.channel().cancel(ticket_); }
+
 template <class T>
 std::string RecvOperation<T>::describe() const {
   return str("recv with tag ", tag_);

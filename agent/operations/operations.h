@@ -61,6 +61,40 @@ class SendOperation final : public ResultOperation<None> {
   rpc::Ticket ticket_;
 };
 
+// Sends a message from registered memory, without a copy.
+class SendRangesOperation final : public ResultOperation<None> {
+ public:
+  SendRangesOperation(State& state, std::uint64_t tag, rpc::Attachments ranges)
+      : ResultOperation(state), tag_(tag), ranges_(std::move(ranges)) {}
+  void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::uint64_t tag_;
+  rpc::Attachments ranges_;
+  rpc::Ticket ticket_;
+};
+
+// Receives one message into memory of the user. The result is the message's length.
+class RecvIntoOperation final : public ResultOperation<std::uint64_t> {
+ public:
+  RecvIntoOperation(State& state, std::uint64_t tag, rpc::Destinations into)
+      : ResultOperation(state), tag_(tag), into_(std::move(into)) {
+    state.give_back_untaken();  // dropping the future cancels the receive
+  }
+  void start(Session& session) override;
+  [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] bool connects() const override { return false; }
+  [[nodiscard]] bool counts() const override { return false; }  // a receive may wait without end
+
+ private:
+  void cancel_started(Session& session) override;
+  const std::uint64_t tag_;
+  rpc::Destinations into_;
+  rpc::Ticket ticket_;
+};
+
 // Receives one message. With T = Payload the message cannot return to its tag once it was taken
 // from the future. With T = Delivery it returns to its tag unless Delivery::take() is called.
 template <class T>

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Set, Tuple
 
 import msgpack
 
@@ -209,23 +209,37 @@ def starter(
     return lambda entries, timed: attached(*names, body, beside, timeout, unpack_reply, entries, timed)
 
 
+def ranges_of(ranges: Iterable[Any]) -> _slime.AttachedBody:
+    """Returns the memory of `ranges`, to be sent without a copy."""
+    out = _slime.AttachedBody()
+    for each in ranges:
+        out.add(_memory_of(each, "a range to send is"), _lent_as_it_is(each), None, ())
+    return out
+
+
+def _memory_of(value: Any, what: str) -> Any:
+    """Returns an object with the buffer protocol for the contiguous memory of an array, a tensor or
+    another object with that protocol. `what`: the beginning of an error's text."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.device.type != "cpu" or not value.is_contiguous() or value.requires_grad:
+            raise InvalidArgument(f"{what} a tensor that is not contiguous memory of the CPU, or requires gradients")
+        return value.reshape(-1).view(torch.uint8)
+    if hasattr(value, "dtype") and hasattr(value, "flags"):
+        if value.dtype.hasobject:
+            raise InvalidArgument(f"{what} an array of {value.dtype}")
+        if not value.flags.c_contiguous:
+            raise InvalidArgument(f"{what} an array that is not contiguous")
+        return value.view(f"i{value.dtype.itemsize}") if value.dtype.kind in "mM" else value
+    return value
+
+
 def into_of(into: Any, beside: Optional[_slime.AttachedBody]) -> _slime.AttachedBody:
     """Returns `beside`, or a new AttachedBody if it is None, with the destinations `into`: the
     memory that the attachments of the call's reply are written to."""
     out = _slime.AttachedBody() if beside is None else beside
     for each in into if isinstance(into, (list, tuple)) else [into]:
-        memory = each
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(each, torch.Tensor):
-            if not each.is_contiguous() or each.requires_grad:
-                raise InvalidArgument("`into` names a tensor that is not contiguous, or requires gradients")
-            memory = each.reshape(-1).view(torch.uint8)
-        elif hasattr(each, "dtype"):
-            if each.dtype.hasobject:
-                raise InvalidArgument(f"`into` names an array of {each.dtype}")
-            if not each.flags.c_contiguous:
-                raise InvalidArgument("`into` names an array that is not contiguous")
-            memory = each.view(f"i{each.dtype.itemsize}") if each.dtype.kind in "mM" else each
+        memory = _memory_of(each, "`into` names")
         region = _owner(each)
         known = isinstance(region, _slime.MemoryRegion) and not region.closed
         out.add_into(memory, region if known else None)

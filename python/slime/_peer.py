@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
 from slime import _attachments, _interceptors, _known_methods, _slime, _streams
 from slime._async_call import AsyncCall, AsyncOneWay
@@ -31,6 +31,30 @@ class Peer(_slime.Peer):
         operations use no other. Once the connection has ended they raise Unavailable, whether or not
         this agent has connected to the peer again."""
         return Peer(self._of_connection(timeout))
+
+    def sendv(self, tag: int, ranges: Iterable[Any], timeout: Optional[float] = None) -> _slime.Future[None]:
+        """Sends a message that is the bytes of all `ranges` in order, without a copy.
+
+        ranges: arrays, tensors, memory regions, parts of them (memoryview) or bytes, each contiguous.
+        Memory of a region with Rights.REMOTE_READ is sent as it is, other memory is registered for
+        this message. The future is done once a receive at the peer has the bytes, which must not
+        change until then; if the send fails, until its connection ends or the region is closed.
+        Raises InvalidArgument if that receive has no room for the bytes."""
+        return self._sendv(tag, _attachments.ranges_of(ranges), timeout)
+
+    def recvv(self, tag: int, ranges: Iterable[Any], timeout: Optional[float] = None) -> _slime.Future[int]:
+        """Receives the next message with this tag into `ranges`, in order.
+
+        ranges: writable arrays, tensors, regions or parts of them (memoryview), each contiguous. The
+        future's value is the message's length in bytes. A message that is longer than the ranges
+        raises InvalidArgument, with both lengths, and nothing is written: a message of send() stays,
+        for the next receive; the sender of one of sendv() gets the error, too. If the receive ends
+        early, the message is the next receive's, and a part of it may have been written."""
+        return self._recvv(tag, _attachments.into_of(list(ranges), None), timeout)
+
+    def recv_into(self, tag: int, into: Any, timeout: Optional[float] = None) -> _slime.Future[int]:
+        """Receives the next message with this tag into one range: see recvv()."""
+        return self.recvv(tag, [into], timeout)
 
     def recv(self, tag: int, timeout: Optional[float] = None) -> Receive:
         """Receives the next message with this tag, as bytes. If the receive is dropped, cancelled,

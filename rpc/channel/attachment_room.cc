@@ -7,9 +7,18 @@
 
 namespace slime::rpc {
 
+std::uint64_t AttachmentRoom::keep(Destinations&& into) {
+  into_.emplace(++last_number_, std::move(into));
+  return last_number_;
+}
+
+Destinations AttachmentRoom::take(std::uint64_t number) {
+  auto kept = into_.extract(number);
+  return kept.empty() ? Destinations() : std::move(kept.mapped());
+}
+
 CallHandler AttachmentRoom::keep(Destinations&& into, CallHandler&& handler, std::uint64_t& number) {
-  number = ++last_number_;
-  into_.emplace(number, std::move(into));
+  number = keep(std::move(into));
   return [this, number, handler = std::move(handler)](Result<Payload> reply) mutable {
     into_.erase(number);
     handler(std::move(reply));

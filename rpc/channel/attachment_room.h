@@ -22,9 +22,14 @@ class AttachmentRoom {
   AttachmentRoom(const AttachmentRoom&) = delete;
   AttachmentRoom& operator=(const AttachmentRoom&) = delete;
 
+  // Keeps the destinations of a call or a receive until take(). Returns their number.
+  std::uint64_t keep(Destinations&& into);
+  Destinations take(std::uint64_t number);
   // Keeps the destinations of a call, and sets `number` to the number under which they are kept.
   // Returns a handler that drops the destinations and calls `handler`.
   CallHandler keep(Destinations&& into, CallHandler&& handler, std::uint64_t& number);
+  // Returns the destinations with this number, which exist.
+  [[nodiscard]] const Destinations& all(std::uint64_t number) const { return into_.at(number); }
   // Returns the destination for attachment `index` of the reply to the call whose destinations have
   // this number; null if the call named none.
   [[nodiscard]] const Destination* destination(std::uint64_t number, std::size_t index) const;

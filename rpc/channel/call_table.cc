@@ -147,6 +147,8 @@ void CallTable::fail(Handle handle, Status status) {
   if (pending == nullptr) return;
   if (pending->pulling && !connection_.closed() && host_.end_reading(handle, status)) return;
   const bool sent = pending->sent;
+  if (pending->parks && sent && !connection_.closed())
+    outbox_.answer(wire::FrameType::kCancel, handle.packed());
   finish(handle, {std::move(status).with_maybe_executed(sent), {}, {}});
 }
 

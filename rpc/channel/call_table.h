@@ -36,11 +36,12 @@ class CallTable {
     Handler handler;
     TimePoint deadline;
     bool sent = false;     // the frame has left the queue, so the peer may execute the request
-    bool pulling = false;  // the reply has arrived, and its lent body is being read
+    bool pulling = false;  // the reply or the message has arrived, and what it lends is being read
+    bool parks = false;    // a message that waits at the peer for a receive
     std::optional<Outbox::Place> queued;
     Handle lent;                   // a lent body; generation 0: none
     std::uint64_t tag = 0;         // receive: its tag
-    std::uint64_t into = 0;        // for a call: number of its destinations in AttachmentRoom; 0: none
+    std::uint64_t into = 0;        // number of the destinations in AttachmentRoom; 0: none
     PeerMethod* method = nullptr;  // for a call: gets the number that the peer gives to the method
   };
 
@@ -49,8 +50,8 @@ class CallTable {
    public:
     // A receive has ended without a message.
     virtual void on_receive_ended(std::uint64_t tag, Handle receive) = 0;
-    // Stops reading the reply of `call`. Returns true if reading itself ends the call with
-    // `reason`, now or after the read in progress.
+    // Stops reading the reply of `call`, or the message of that receive. Returns true if reading
+    // itself ends the call or receive with `reason`, now or after the read in progress.
     virtual bool end_reading(Handle call, const Status& reason) = 0;
     // Returns the error text of a call whose deadline has passed; empty for the default text.
     [[nodiscard]] virtual std::string deadline_text(Handle call) const = 0;

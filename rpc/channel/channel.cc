@@ -32,14 +32,15 @@ ChannelImpl::ChannelImpl(transport::Loop& loop, transport::Device& device,
       names_(connection_.peer_name(), server),
       outbox_(connection_, *this, *this),
       lending_(connection_, *this, account_),
-      inbox_(*this, completions_, box_,
+      inbox_(*this, lent_messages_, completions_, box_,
              {connection_.options().inbox_messages, connection_.options().inbox_bytes}),
       calls_(connection_, completions_, outbox_, lending_, *this, *this),
       contexts_(loop.clock()),
       room_(connection_),
       puller_(connection_, outbox_, room_, *this, server, account_),
       requests_({connection_, names_, outbox_, lending_, calls_, contexts_, room_}),
-      messages_({connection_, calls_, outbox_, lending_, puller_, inbox_}),
+      lent_messages_({connection_, calls_, outbox_, puller_, inbox_, room_, *this}),
+      messages_({connection_, calls_, outbox_, lending_, puller_, inbox_, room_, lent_messages_}),
       served_({connection_, names_, outbox_, lending_, puller_, streams_}, box_, server),
       streams_({connection_, completions_, outbox_, lending_, calls_, puller_, *this, served_}, box_) {}
 
@@ -111,6 +112,19 @@ Ticket ChannelImpl::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler 
   // Puts messages that the user gave back into the inbox, in front of later messages.
   take_answers();
   return messages_.recv(tag, deadline, std::move(handler));
+}
+
+Ticket ChannelImpl::send_ranges(std::uint64_t tag, Attachments ranges, TimePoint deadline,
+                                DoneHandler handler) {
+  const Scope scope(*this, false);
+  return messages_.send(tag, std::move(ranges), deadline, std::move(handler));
+}
+
+Ticket ChannelImpl::recv_into(std::uint64_t tag, Destinations into, TimePoint deadline,
+                              LengthHandler handler) {
+  const Scope scope(*this, false);
+  take_answers();  // as in recv()
+  return messages_.recv_into(tag, std::move(into), deadline, std::move(handler));
 }
 
 Ticket ChannelImpl::lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) {

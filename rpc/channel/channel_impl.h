@@ -19,6 +19,7 @@
 #include "rpc/channel/connection.h"
 #include "rpc/channel/inbox.h"
 #include "rpc/channel/lending.h"
+#include "rpc/channel/lent_messages.h"
 #include "rpc/channel/method_names.h"
 #include "rpc/channel/outbox.h"
 #include "rpc/channel/puller.h"
@@ -53,6 +54,8 @@ class ChannelImpl final : public Channel,
   Ticket stream(const CallSpec& spec, AttachedBody request, std::shared_ptr<StreamEnd> stream,
                 CallHandler handler) override;
   Ticket send(std::uint64_t tag, ByteVector body, TimePoint deadline, DoneHandler handler) override;
+  Ticket send_ranges(std::uint64_t tag, Attachments ranges, TimePoint deadline, DoneHandler handler) override;
+  Ticket recv_into(std::uint64_t tag, Destinations into, TimePoint deadline, LengthHandler handler) override;
   Ticket recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler handler) override;
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler handler) override;
   Ticket ping(TimePoint deadline, DoneHandler handler) override;
@@ -121,8 +124,6 @@ class ChannelImpl final : public Channel,
   Status on_hello(const wire::Frame& frame);
   Status on_reply(const wire::Frame& frame, transport::Message&& message);
   Status on_region_lookup(const wire::Frame& frame);
-  Status on_region_reply(const wire::Frame& frame);
-  Status on_pong(const wire::Frame& frame);
   Status on_peer_closing();
   Status on_proof(const wire::Frame& frame);  // proof.cc
 
@@ -137,7 +138,10 @@ class ChannelImpl final : public Channel,
   // The parts call each other through these.
   void on_queued_frame_left(const OutFrame& frame) override { calls_.on_left(frame); }
   void on_receive_ended(std::uint64_t tag, Handle receive) override { inbox_.remove_receive(tag, receive); }
-  bool end_reading(Handle call, const Status& reason) override { return puller_.abort_reply(call, reason); }
+  bool end_reading(Handle call, const Status& reason) override {
+    lent_messages_.on_given_up(call);
+    return puller_.abort_reply(call, reason);
+  }
   [[nodiscard]] std::string deadline_text(Handle call) const override { return streams_.deadline_text(call); }
   void on_one_way_failed(Status status, const PeerMethod* method) override;
   DeliveryHandler take_receive(Handle receive) override { return calls_.take_receive(receive); }
@@ -157,6 +161,7 @@ class ChannelImpl final : public Channel,
   AttachmentRoom room_;
   Puller puller_;
   RequestMaker requests_;
+  LentMessages lent_messages_;
   UserMessages messages_;
   ServedTable served_;
   StreamTable streams_;

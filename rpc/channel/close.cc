@@ -32,6 +32,7 @@ void ChannelImpl::begin_close(Nanos bound) {
     return;
   }
   if (first) {
+    lent_messages_.refuse_waiting();
     OutFrame frame;
     frame.header.type = wire::FrameType::kClosing;
     outbox_.submit(frame);
@@ -86,6 +87,7 @@ void ChannelImpl::sweep(const Status& cause) {
   streams_.sweep();
   outbox_.clear();
   puller_.clear();
+  lent_messages_.clear();
   lending_.release_all();
   served_.clear();
   inbox_.drop_incomplete();

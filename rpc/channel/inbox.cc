@@ -54,16 +54,57 @@ void Inbox::drop(Place message) {
   match(tag);
 }
 
-void Inbox::put_back(std::uint64_t tag, std::uint64_t number, Payload&& payload) {
+Inbox::Place Inbox::insert(std::uint64_t tag, std::uint64_t number) {
   std::list<Message>& messages = tags_[tag].messages;
   const auto behind = std::find_if(messages.begin(), messages.end(),
                                    [&](const Message& message) { return message.number > number; });
-  const Place message = messages.emplace(behind);
+  return messages.emplace(behind);
+}
+
+void Inbox::put_back(std::uint64_t tag, std::uint64_t number, Payload&& payload) {
+  const Place message = insert(tag, number);
   message->tag = tag;
   message->number = number;
   message->bytes = payload.bytes().size();
   count(*message, true);
   complete(message, std::move(payload));
+}
+
+void Inbox::put_back(Message&& lent) {
+  const Place message = insert(lent.tag, lent.number);
+  *message = std::move(lent);
+  count(*message, true);
+  match(message->tag);
+}
+
+void Inbox::add_lent(std::uint64_t tag, std::uint64_t bytes, std::unique_ptr<Lent> lent) {
+  add(tag, bytes)->lent = std::move(lent);
+  match(tag);
+}
+
+std::unique_ptr<Inbox::Lent> Inbox::take_lent(std::uint64_t id) {
+  for (auto& [tag, state] : tags_) {
+    const auto message = std::find_if(state.messages.begin(), state.messages.end(), [&](const Message& each) {
+      return each.lent != nullptr && each.lent->id == id;
+    });
+    if (message == state.messages.end()) continue;
+    std::unique_ptr<Lent> out = std::move(message->lent);
+    drop(message);  // may forget the tag
+    return out;
+  }
+  return nullptr;
+}
+
+std::vector<std::unique_ptr<Inbox::Lent>> Inbox::take_all_lent() {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [tag, state] : tags_) {
+    for (const Message& message : state.messages) {
+      if (message.lent != nullptr) ids.push_back(message.lent->id);
+    }
+  }
+  std::vector<std::unique_ptr<Lent>> out;
+  for (const std::uint64_t id : ids) out.push_back(take_lent(id));
+  return out;
 }
 
 bool Inbox::would_wait(std::uint64_t tag) const {
@@ -103,6 +144,11 @@ void Inbox::deliver(std::uint64_t tag) {
     const auto found = tags_.find(tag);
     if (found == tags_.end() || !found->second.ready()) return;
     Matched matched = take_first(found->second);
+    if (matched.message.lent != nullptr) {
+      forget_if_empty(tag);
+      reader_.read(matched.receive, std::move(matched.message));
+      continue;
+    }
     DeliveryHandler handler = receives_.take_receive(matched.receive);
     forget_if_empty(tag);
     handler(Delivery(source_, tag, matched.message.number, std::move(matched.message.payload)));
@@ -112,7 +158,7 @@ void Inbox::deliver(std::uint64_t tag) {
 
 void Inbox::finish_receives() {
   for (auto& [tag, state] : tags_) {
-    while (state.ready()) {
+    while (state.ready() && state.messages.front().complete) {
       Matched matched = take_first(state);
       Completions::Outcome outcome;
       outcome.payload = std::move(matched.message.payload);

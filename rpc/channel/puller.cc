@@ -135,6 +135,23 @@ void Puller::on_granted(Handle served) {
   if (!status.ok()) connection_.break_by(std::move(status));
 }
 
+void Puller::pull_parts(Reads&& reads, Handle receive, std::uint64_t into, Handler handler) {
+  const Place self = add(std::move(handler));
+  self->call = receive;
+  self->into = into;
+  self->parts = std::move(reads.parts);
+  self->body = std::move(reads.body);
+  self->block = std::move(reads.block);
+  self->body_bytes = reads.body_bytes;
+  self->regions = std::move(reads.regions);
+  std::uint64_t bytes = 0;
+  for (const Part& part : self->parts) bytes += part.length_bytes;
+  Status refusal = admit_bytes(*self, bytes);
+  if (!refusal.ok() || self->complete_parts()) return end(self, std::move(refusal));
+  waiting_.push_back(&*self);
+  post();
+}
+
 Puller::Place Puller::add(Handler handler) {
   const Place self = pulls_.emplace(pulls_.end(), *this);
   self->self = self;
@@ -317,25 +334,28 @@ Status Puller::make_body(Pull& pull) {
   if (pull.body.data() == nullptr) {
     return Status(Code::kResourceExhausted, str("no memory for a payload of ", part.length_bytes, " bytes"));
   }
-  return register_part(pull, part, {pull.body.data(), pull.body.size()});
-}
-
-Status Puller::register_part(Pull& pull, Part& part, MutableBytes to) {
-  ++counters_.registrations;
-  auto local = connection_.device().register_memory(to.data(), to.size(), transport::Rights::kLocal);
-  if (!local) return std::move(local).error();
-  pull.regions.push_back(std::move(*local));
-  part.local = &pull.regions.back();
-  return {};
+  return register_room(pull, part, nullptr, {pull.body.data(), pull.body.size()});
 }
 
 Status Puller::register_room(Pull& pull, Part& part, const Registered* memory, MutableBytes room) {
-  if (memory == nullptr) return register_part(pull, part, room);
-  auto region = memory->on(connection_.device());
-  if (!region) return std::move(region).error();
-  part.local = *region;
-  part.local_offset = static_cast<std::uint64_t>(room.data() - (*region)->data());
+  const auto found = room_for(pull.regions, memory, room);
+  if (!found) return found.error();
+  part.local = found->region;
+  part.local_offset = found->offset;
   return {};
+}
+
+Result<Puller::Room> Puller::room_for(std::list<transport::DeviceRegion>& regions, const Registered* memory,
+                                      MutableBytes bytes) {
+  if (memory != nullptr) {
+    const auto region = memory->on(connection_.device());
+    if (!region) return region.error();
+    return Room{*region, static_cast<std::uint64_t>(bytes.data() - (*region)->data())};
+  }
+  ++counters_.registrations;
+  auto region = connection_.device().register_memory(bytes.data(), bytes.size(), transport::Rights::kLocal);
+  if (!region) return std::move(region).error();
+  return Room{&regions.emplace_back(std::move(*region)), 0};
 }
 
 // ----------------------------------------------------------------------------------------- reading

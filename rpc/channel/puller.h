@@ -50,6 +50,35 @@ class Puller {
   // `handler` with the error. Calls `handler` once, possibly before pull() returns, or never if the
   // channel closes.
   Status pull(const wire::Frame& frame, Handler handler);
+  // A piece of the peer's memory, and the memory of this side that it is read into.
+  struct Part {
+    const transport::DeviceRegion* local = nullptr;
+    std::uint64_t local_offset = 0;
+    transport::RemoteRegion remote;
+    std::uint64_t remote_offset = 0;
+    std::uint64_t length_bytes = 0;
+  };
+  // What pull_parts() reads, with the memory that it needs until it ends. A body becomes the
+  // payload; without one the parts lead to memory of the user, and the payload is empty.
+  struct Reads {
+    std::vector<Part> parts;
+    Buffer body;
+    ConnectionBlocks::Taken block;  // instead of `body`
+    std::uint64_t body_bytes = 0;
+    std::list<transport::DeviceRegion> regions;  // of memory that was not registered
+  };
+  // Reads the parts for `receive`, then calls `handler`, as pull() does. `into`: the number of the
+  // receive's destinations; 0: none. Releases no loan.
+  void pull_parts(Reads&& reads, Handle receive, std::uint64_t into, Handler handler);
+  // Returns where `bytes` lie in registered memory. Registers them, and adds the registration to
+  // `regions`, if `memory` is null.
+  struct Room {
+    const transport::DeviceRegion* region = nullptr;
+    std::uint64_t offset = 0;
+  };
+  Result<Room> room_for(std::list<transport::DeviceRegion>& regions, const Registered* memory,
+                        MutableBytes bytes);
+
   // Like pull(), for the reply of `call`. `into`: the number of the call's destinations; 0: none.
   Status pull_reply(const wire::Frame& frame, Handle call, std::uint64_t into, Handler handler);
   // Like pull(), for a request; begins when the server has a Place for the request. If there is no
@@ -66,8 +95,8 @@ class Puller {
   // Releases the memory that the peer lent for a frame which is not read.
   Status give_back(const wire::Frame& frame);
 
-  // Stops reading the reply of `call`. Returns true if the pull ends the call with `reason` itself,
-  // now or once a read into the call's destinations has finished.
+  // Stops reading the reply of `call`, or for that receive. Returns true if the pull ends the call
+  // with `reason` itself, now or once a read into the call's destinations has finished.
   bool abort_reply(Handle call, const Status& reason);
   // Stops reading a cancelled request.
   void abort_request(Handle served);
@@ -80,13 +109,6 @@ class Puller {
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
  private:
-  struct Part {
-    const transport::DeviceRegion* local = nullptr;
-    std::uint64_t local_offset = 0;
-    transport::RemoteRegion remote;
-    std::uint64_t remote_offset = 0;
-    std::uint64_t length_bytes = 0;
-  };
   struct Pull final : transport::Operation {
     explicit Pull(Puller& p) : puller(p) {}
     void complete(Status status) noexcept override;
@@ -113,8 +135,8 @@ class Puller {
     std::uint64_t next_done = 0;
     std::vector<transport::CopyBlock> copies;
     std::uint64_t copied_bytes = 0;  // of `copies`
-    Handle call;                     // of a reply: the call
-    std::uint64_t into = 0;          // for a reply: the number of the call's destinations
+    Handle call;                     // of a reply: the call; of a message: the receive
+    std::uint64_t into = 0;          // the number of the destinations of `call`
     Handle served;                   // of a request: its entry in ServedTable
     Status aborted;                  // if not OK, the reason why the pull was stopped
     // For requests: the Place in the server. While `waits` is true, `first` holds the frame's body,
@@ -142,7 +164,6 @@ class Puller {
   Status admit_bytes(Pull& pull, std::uint64_t bytes);
   Status make_body(Pull& pull);
   static Status take_body(Pull& pull, const wire::AttachmentTable& table, Attached& result);
-  Status register_part(Pull& pull, Part& part, MutableBytes to);
   Status register_room(Pull& pull, Part& part, const Registered* memory, MutableBytes room);
   void note_active(const Pull& pull, bool active);
   void on_pulled(Pull& pull, Status status);

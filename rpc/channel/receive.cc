@@ -116,7 +116,7 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
     case FrameType::kRegionLookup:
       return on_region_lookup(frame);
     case FrameType::kRegionReply:
-      return on_region_reply(frame);
+      return requests_.on_region_reply(frame);
     case FrameType::kRegionRevoked:
       owner_.on_region_revoked(as_text(frame.text));
       return {};
@@ -124,11 +124,11 @@ Status ChannelImpl::dispatch(const Frame& frame, transport::Message&& message) {
       outbox_.answer(FrameType::kPong, frame.header.id);
       return {};
     case FrameType::kPong:
-      return on_pong(frame);
+      return requests_.on_pong(frame);
     case FrameType::kClosing:
       return on_peer_closing();
     case FrameType::kCancel:
-      served_.on_cancel(frame);
+      if (!lent_messages_.on_cancel(frame.header.id)) served_.on_cancel(frame);
       return {};
     case FrameType::kData:
     case FrameType::kCredit:
@@ -205,13 +205,6 @@ Status ChannelImpl::on_reply(const Frame& frame, transport::Message&& message) {
   });
 }
 
-Status ChannelImpl::on_pong(const Frame& frame) {
-  auto expectation = calls_.expected(frame.header, Kind::kPing);
-  if (!expectation) return std::move(expectation).error();
-  calls_.finish(Handle::unpack(frame.header.id), {});
-  return {};
-}
-
 Status ChannelImpl::on_region_lookup(const Frame& frame) {
   auto descriptor = owner_.on_region_lookup(as_text(frame.text));
   if (descriptor && !connection_.fits(0, descriptor->encoded_bytes()))
@@ -222,22 +215,6 @@ Status ChannelImpl::on_region_lookup(const Frame& frame) {
     descriptor->encode(out);
   }
   outbox_.answer(FrameType::kRegionReply, frame.header.id, descriptor.status(), std::move(body));
-  return {};
-}
-
-Status ChannelImpl::on_region_reply(const Frame& frame) {
-  auto expectation = calls_.expected(frame.header, Kind::kLookup);
-  if (!expectation) return std::move(expectation).error();
-  const Handle handle = Handle::unpack(frame.header.id);
-  if (frame.header.code != 0) {
-    calls_.finish(handle, {wire::error_of(frame), {}, {}});
-    return {};
-  }
-  auto descriptor = wire::decode_region(frame.body);
-  if (!descriptor) return std::move(descriptor).error();
-  auto region = connection_.endpoint().import_region(*descriptor);
-  if (!region) return std::move(region).error();
-  calls_.finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
   return {};
 }
 

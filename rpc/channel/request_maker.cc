@@ -184,4 +184,29 @@ Status RequestMaker::no_metadata() const {
                 str(connection_.peer_name(), " takes no metadata, which this call needs: upgrade it"));
 }
 
+// ---------------------------------------------------------------------------------------- answers
+
+Status RequestMaker::on_pong(const wire::Frame& frame) {
+  auto expectation = calls_.expected(frame.header, Kind::kPing);
+  if (!expectation) return std::move(expectation).error();
+  calls_.finish(Handle::unpack(frame.header.id), {});
+  return {};
+}
+
+Status RequestMaker::on_region_reply(const wire::Frame& frame) {
+  auto expectation = calls_.expected(frame.header, Kind::kLookup);
+  if (!expectation) return std::move(expectation).error();
+  const Handle handle = Handle::unpack(frame.header.id);
+  if (frame.header.code != 0) {
+    calls_.finish(handle, {wire::error_of(frame), {}, {}});
+    return {};
+  }
+  auto descriptor = wire::decode_region(frame.body);
+  if (!descriptor) return std::move(descriptor).error();
+  auto region = connection_.endpoint().import_region(*descriptor);
+  if (!region) return std::move(region).error();
+  calls_.finish(handle, {{}, {}, std::make_unique<transport::RemoteRegion>(*region)});
+  return {};
+}
+
 }  // namespace slime::rpc

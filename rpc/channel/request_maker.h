@@ -21,10 +21,10 @@
 
 namespace slime::rpc {
 
-// Makes requests: all kinds of calls, region look-ups and pings. Fills the frame as the peer's
-// version allows, lends a body that does not fit, and adds the request to the CallTable. When the
-// hello of an older peer arrives, removes from queued requests what that peer does not know.
-// Thread: the loop, in a turn.
+// Makes requests: all kinds of calls, region look-ups and pings; takes the answers of the latter
+// two. Fills the frame as the peer's version allows, lends a body that does not fit, and adds the
+// request to the CallTable. When the hello of an older peer arrives, removes from queued requests
+// what that peer does not know. Thread: the loop, in a turn.
 class RequestMaker {
  public:
   struct Parts {
@@ -56,6 +56,10 @@ class RequestMaker {
   Ticket refuse_call(const CallSpec& spec, CallHandler&& handler, Status status);
   Ticket lookup_region(std::string_view name, TimePoint deadline, RegionHandler&& handler);
   Ticket ping(TimePoint deadline, DoneHandler&& handler);
+
+  // ---- answers. Return an error if the peer broke the protocol.
+  Status on_region_reply(const wire::Frame& frame);
+  Status on_pong(const wire::Frame& frame);
 
   // ---- the peer's hello has come
   // Removes signatures and optional metadata from queued requests if the peer does not know them.

@@ -1,12 +1,37 @@
 #include "rpc/channel/user_messages.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/str.h"
 
 namespace slime::rpc {
 
 using Kind = CallTable::Kind;
+
+namespace {
+
+ByteVector gathered(const Attachments& ranges) {
+  ByteVector out;
+  for (const Attachment& each : ranges) append_bytes(out, each.bytes());
+  return out;
+}
+
+// Copies a message to the targets. kInvalidArgument if it is longer; then nothing was copied.
+Status scatter(Bytes message, const Destinations& targets) {
+  std::uint64_t room = 0;
+  for (const Destination& each : targets) room += each.bytes().size();
+  if (message.size() > room) return message_too_long(message.size(), room);
+  for (const Destination& each : targets) {
+    const std::size_t length = std::min(message.size(), each.bytes().size());
+    if (length != 0) copy_bytes(each.bytes().data(), message.data(), length);
+    message = message.subspan(length);
+  }
+  return {};
+}
+
+}  // namespace
 
 // ------------------------------------------------------------------------------------------ asking
 
@@ -24,7 +49,52 @@ Ticket UserMessages::send(std::uint64_t tag, ByteVector&& body, TimePoint deadli
   return calls.ask(handle, deadline, frame);
 }
 
-Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler) {
+Ticket UserMessages::send(std::uint64_t tag, Attachments&& ranges, TimePoint deadline,
+                          DoneHandler&& handler) {
+  if (ranges.empty() || !parts_.connection.peer_has(wire::kFeatureLentMessages))
+    return send(tag, gathered(ranges), deadline, std::move(handler));
+  CallTable& calls = parts_.calls;
+  Status status = calls.admission(Kind::kSend);
+  OutFrame frame;
+  frame.header.type = wire::FrameType::kUserMessage;
+  frame.header.value = tag;
+  Handle lent;
+  const std::size_t count = ranges.size();
+  if (status.ok()) status = parts_.lending.put_body(frame, AttachedBody{{}, std::move(ranges)}, lent);
+  if (status.ok() && (frame.header.flags & wire::kFlagRendezvous) != 0) {
+    parts_.lending.release(lent);
+    status =
+        Status(Code::kInvalidArgument, str("the list of ", count, " ranges does not fit into a message of ",
+                                           parts_.connection.message_bytes(), " bytes"));
+  }
+  if (!status.ok()) return calls.refuse(Kind::kSend, std::move(handler), std::move(status));
+  const auto [handle, pending] = calls.add(Kind::kSend, std::move(handler), deadline);
+  pending->lent = lent;
+  pending->parks = true;
+  return calls.ask(handle, deadline, frame);
+}
+
+Ticket UserMessages::recv_into(std::uint64_t tag, Destinations&& into, TimePoint deadline,
+                               LengthHandler&& handler) {
+  const std::uint64_t number = parts_.room.keep(std::move(into));
+  return recv(
+      tag, deadline,
+      [this, number, handler = std::move(handler)](Result<Delivery> delivery) mutable {
+        const Destinations targets = parts_.room.take(number);
+        if (!delivery) return handler(std::move(delivery).error());
+        if (const auto read = parts_.lent.length_read(number)) {
+          static_cast<void>(delivery->take());
+          return handler(*read);
+        }
+        const Status status = scatter(delivery->bytes(), targets);
+        if (!status.ok()) return handler(status);  // the message goes back to its tag
+        handler(std::uint64_t{delivery->take().bytes().size()});
+      },
+      number);
+}
+
+Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler&& handler,
+                          std::uint64_t into) {
   CallTable& calls = parts_.calls;
   // A message that has already arrived can be received even while the channel closes.
   Status status = parts_.inbox.would_wait(tag) ? calls.admission(Kind::kRecv) : Status();
@@ -33,6 +103,7 @@ Ticket UserMessages::recv(std::uint64_t tag, TimePoint deadline, DeliveryHandler
   if (!status.ok()) return calls.refuse(Kind::kRecv, std::move(handler), std::move(status));
   const auto [handle, pending] = calls.add(Kind::kRecv, std::move(handler), deadline);
   pending->tag = tag;
+  pending->into = into;
   calls.watch(deadline);
   parts_.inbox.add_receive(tag, handle);
   return Ticket{calls.find(handle) != nullptr ? handle.packed() : 0};
@@ -49,6 +120,8 @@ Status UserMessages::admit(std::uint64_t tag, std::uint64_t bytes) const {
 Status UserMessages::on_message(const wire::Frame& frame) {
   const std::uint64_t tag = frame.header.value;
   const std::uint64_t id = frame.header.id;
+  if ((frame.header.flags & wire::kFlagAttachments) != 0)
+    return parts_.lent.on_message(frame, admit(tag, frame.body.size()));
   const bool offered = (frame.header.flags & wire::kFlagRendezvous) != 0;
   Inbox& inbox = parts_.inbox;
   Outbox& outbox = parts_.outbox;

@@ -56,9 +56,10 @@ constexpr auto kFlags = [] {
       if ((kFields[type] & kHasCode) != 0 && failed) flags |= kFlagMaybeExecuted;
       if ((kFields[type] & kMayOpenStream) != 0) flags |= kFlagStream;
       if ((kFields[type] & kOfStream) != 0) flags |= kFlagFromHandler;
-      const bool has_result = type == static_cast<std::size_t>(FrameType::kRequest) ||
-                              type == static_cast<std::size_t>(FrameType::kReply);
-      if (has_result && !failed) flags |= kFlagAttachments;
+      const bool may_attach = type == static_cast<std::size_t>(FrameType::kRequest) ||
+                              type == static_cast<std::size_t>(FrameType::kReply) ||
+                              type == static_cast<std::size_t>(FrameType::kUserMessage);
+      if (may_attach && !failed) flags |= kFlagAttachments;
       const FrameType one_way = failed ? FrameType::kReply : FrameType::kRequest;
       if (type == static_cast<std::size_t>(one_way)) flags |= kFlagOneWay;
       if (type == static_cast<std::size_t>(FrameType::kRequest)) flags |= kFlagRaw;

@@ -33,12 +33,15 @@ inline constexpr std::uint64_t kFeatureMessageCredits = 128;
 inline constexpr std::uint64_t kFeatureProofs = 256;  // kProof
 // Takes kRequest and kReply in long messages (transport/endpoint.h).
 inline constexpr std::uint64_t kFeatureLongMessages = 512;
+// Takes kUserMessage with kFlagAttachments, and kCancel of one.
+inline constexpr std::uint64_t kFeatureLentMessages = 1024;
 // kRequiredFeatures: features that the peer must have. kOptionalFeatures: all features of this
 // build.
 inline constexpr std::uint64_t kRequiredFeatures = 0;
-inline constexpr std::uint64_t kOptionalFeatures =
-    kFeatureCancel | kFeatureOneWay | kFeatureSignatures | kFeatureAttachments | kFeatureStreams |
-    kFeatureMetadata | kFeatureRaw | kFeatureMessageCredits | kFeatureProofs | kFeatureLongMessages;
+inline constexpr std::uint64_t kOptionalFeatures = kFeatureCancel | kFeatureOneWay | kFeatureSignatures |
+                                                   kFeatureAttachments | kFeatureStreams | kFeatureMetadata |
+                                                   kFeatureRaw | kFeatureMessageCredits | kFeatureProofs |
+                                                   kFeatureLongMessages | kFeatureLentMessages;
 
 // Numbers of frame types. Only add types at the end: a number never changes its meaning.
 enum class FrameType : std::uint8_t {
@@ -53,7 +56,8 @@ enum class FrameType : std::uint8_t {
   kRegionRevoked = 9,  // a described region is gone
   kPing = 10,
   kPong = 11,
-  kCancel = 12,   // the caller has cancelled the request, which still has to be answered
+  // the caller has cancelled the request, or the sender the message; it still has to be answered
+  kCancel = 12,
   kClosing = 13,  // the sender makes no more requests
   kData = 14,     // one message of a stream
   kCredit = 15,   // total number of messages of a stream that the receiver accepts
@@ -74,8 +78,10 @@ inline constexpr std::uint8_t kFlagTiming = 32;    // kReply: ServerTimes preced
 inline constexpr std::uint8_t kFlagStream = 8;     // kRequest: opens a stream
 // of kData, kCredit and kEnd: the handler's side of the stream is the sender
 inline constexpr std::uint8_t kFlagFromHandler = 64;
-inline constexpr std::uint8_t kFlagAttachments = 4;  // the body begins with a table
-inline constexpr std::uint8_t kFlagRaw = 128;        // kRequest: bodies are not msgpack
+// The body begins with a table. In a kUserMessage: the table is the message, which is answered once
+// a receive has read it.
+inline constexpr std::uint8_t kFlagAttachments = 4;
+inline constexpr std::uint8_t kFlagRaw = 128;  // kRequest: bodies are not msgpack
 
 struct FrameHeader {
   FrameType type{};

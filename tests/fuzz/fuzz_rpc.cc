@@ -1,8 +1,8 @@
 // A peer that sends any frames to a channel with a server, calls, messages and streams under way.
 // Bit 0 of the first byte: begin with a valid hello, by which the channel may send long messages if
-// bit 1 is set. Then records: a length (u16), and that many bytes of one message. An offer with an
-// odd lease gets a real region; so does a table of attachments with an odd first byte. Every
-// handler is called once, and nothing is left at the end.
+// bit 1 is set, and messages of ranges if bit 2 is. Then records: a length (u16), and that many
+// bytes of one message. An offer with an odd lease gets a real region; so does a table of
+// attachments with an odd first byte. Every handler is called once, and nothing is left at the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -115,6 +115,7 @@ std::vector<ByteVector> messages(Bytes input, const transport::RegionDescriptor&
     hello.optional_features =
         wire::kFeatureCancel | wire::kFeatureStreams | wire::kFeatureSignatures | wire::kFeatureProofs;
     if ((std::to_integer<int>(input[0]) & 2) != 0) hello.optional_features |= wire::kFeatureLongMessages;
+    if ((std::to_integer<int>(input[0]) & 4) != 0) hello.optional_features |= wire::kFeatureLentMessages;
     hello.max_payload_bytes = 1 << 20;
     ByteWriter writer(out.emplace_back());
     writer.append(std::as_bytes(std::span(&header, 1)));
@@ -253,6 +254,15 @@ void run(Bytes input) {
     AttachedBody body = encode_attached_arguments(Attachment(ByteVector(i == 0 ? 10 : 2000)));
     body.into.emplace_back(MutableBytes(guarded).subspan(100, 100));
     channel->call_attached({"x", "y", deadline, i == 0 ? nullptr : carried()}, std::move(body), end);
+  }
+
+  // Then receives into memory, with tags 2 and 3, and messages of ranges.
+  for (int i = 0; i < 2; ++i, asked += 2) {
+    Destinations into;
+    for (const std::size_t at : {100U, 150U}) into.emplace_back(MutableBytes(guarded).subspan(at, 50));
+    channel->recv_into(static_cast<std::uint64_t>(2 + i), std::move(into), deadline, end);
+    channel->send_ranges(1, {Attachment(ByteVector(i == 0 ? 10 : 2000)), Attachment(ByteVector(5))}, deadline,
+                         end);
   }
 
   std::vector<std::unique_ptr<SendOnce>> operations;

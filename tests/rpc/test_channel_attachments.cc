@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "rpc/codec/received.h"
 #include "tests/rpc/channel_fixture.h"
+#include "tests/rpc/device_regions.h"
 #include "tests/support/bytes.h"
 
 using namespace slime;
@@ -18,25 +19,6 @@ namespace {
 
 using test::all_are;
 using test::same;
-
-// A region of a device, as an agent would give it.
-class Region final : public Registered {
- public:
-  explicit Region(transport::DeviceRegion region) : region_(std::move(region)) {}
-  [[nodiscard]] MutableBytes bytes() const override { return region_.bytes(); }
-  [[nodiscard]] Result<const transport::DeviceRegion*> on(const transport::Device&) const override {
-    return &region_;
-  }
-
- private:
-  const transport::DeviceRegion region_;
-};
-
-std::shared_ptr<const Region> allocate(Fixture& f, int side, std::size_t size, transport::Rights rights) {
-  auto region = f.device(side).allocate(size, rights);
-  REQUIRE(region.has_value());
-  return std::make_shared<const Region>(std::move(*region));
-}
 
 struct Picture {
   std::string name;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "rpc/codec/attachments.h"
 #include "rpc/codec/frame.h"
 
 using namespace slime;
@@ -129,6 +130,14 @@ std::vector<Golden> golden_frames() {
   message.value = 99;
   add("user message", message, {}, as_bytes("hi"),
       "04000000 00000000 0700000001000000 6300000000000000 00000000 02000000 6869");
+  message.flags = kFlagAttachments;
+  AttachmentTable ranges;
+  AttachmentEntry& range = ranges.entries.emplace_back();
+  range.length_bytes = 2;
+  range.bytes = as_bytes("hi");
+  add("user message of ranges", message, {}, encode_attachments(ranges),
+      "04040000 00000000 0700000001000000 6300000000000000 00000000 1b000000"
+      "01000000 00000000 0000000000000000 0200000000000000 00 6869");
   add("user ack", header_of(FrameType::kUserAck, id), {}, {},
       "05000000 00000000 0700000001000000 0000000000000000 00000000 00000000");
   add("cancel", header_of(FrameType::kCancel, id), {}, {},

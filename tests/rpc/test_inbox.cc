@@ -19,7 +19,7 @@ constexpr std::uint64_t kTag = 3;
 Payload text_payload(std::string_view text) { return Payload(as_bytes(text)); }
 
 // Receives by number, as a channel keeps them, and what they got.
-class InboxReceives final : public Inbox::Receives, public DeliverySource {
+class InboxReceives final : public Inbox::Receives, public Inbox::Reader, public DeliverySource {
  public:
   DeliveryHandler take_receive(Handle receive) override {
     const auto found = waiting.find(receive.index);
@@ -27,6 +27,10 @@ class InboxReceives final : public Inbox::Receives, public DeliverySource {
     DeliveryHandler handler = std::move(found->second);
     waiting.erase(found);
     return handler;
+  }
+  void read(Handle receive, Inbox::Message&& message) override {
+    read_for.push_back(receive);
+    lent.push_back(std::move(message));
   }
   void collect_untaken() override {
     for (Untaken& each : std::exchange(untaken, {}))
@@ -63,9 +67,11 @@ class InboxReceives final : public Inbox::Receives, public DeliverySource {
   std::map<std::uint32_t, DeliveryHandler> waiting;
   std::vector<std::string> got;
   std::vector<Untaken> untaken;
+  std::vector<Handle> read_for;
+  std::vector<Inbox::Message> lent;
   std::shared_ptr<DeliverySource> source{std::shared_ptr<void>(), this};
   Completions completions{source};
-  Inbox inbox{*this, completions, source, {.messages = 3, .bytes = 10}};
+  Inbox inbox{*this, *this, completions, source, {.messages = 3, .bytes = 10}};
 };
 
 using Texts = std::vector<std::string>;

@@ -50,9 +50,11 @@ class UserMessagesTest final : private Inbox::Receives, private DeliverySource {
   CallsBase parts;
   AttachmentRoom room{parts.connection()};
   Puller puller{parts.connection(), parts.outbox, room, parts.base, nullptr, parts.base.account};
-  Inbox inbox{*this, parts.base.completions, std::shared_ptr<DeliverySource>(std::shared_ptr<void>(), this),
-              bounds_};
-  UserMessages messages{{parts.connection(), parts.calls, parts.outbox, parts.lending, puller, inbox}};
+  Inbox inbox{*this, lent, parts.base.completions,
+              std::shared_ptr<DeliverySource>(std::shared_ptr<void>(), this), bounds_};
+  LentMessages lent{{parts.connection(), parts.calls, parts.outbox, puller, inbox, room, parts.base}};
+  UserMessages messages{
+      {parts.connection(), parts.calls, parts.outbox, parts.lending, puller, inbox, room, lent}};
 };
 
 }  // namespace

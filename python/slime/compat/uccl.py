@@ -8,9 +8,8 @@ This module defines what the documents leave open:
 - A connection that has ended stays ended: its functions return False, and connect() makes another.
 - A connection carries messages in both directions, in order. Either end may read and write the
   memory that the other one advertised.
-- send() returns once the peer has the bytes; they wait there for recv(). recv() takes one message,
-  which may be shorter than `size`. A longer one fails, stays, and is what the next recv() gets.
-- The bytes of recv_async() are in place once poll_async() has said that it is done, not before.
+- send() returns once a recv() of the peer has the bytes, which go from memory to memory. recv() takes
+  one message, which may be shorter than `size`. A longer one fails at both ends, and writes nothing.
 - What advertise() returns is opaque, has 64 bytes, and is valid until dereg() or the end of the
   process: a read or write with it fails then.
 - connect() without a port uses SLIME_COMPAT_PORT (7400) + remote_gpu_idx. An endpoint whose port is
@@ -22,14 +21,13 @@ This module defines what the documents leave open:
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import os
 import struct
 import sys
 import threading
-from collections import OrderedDict, deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections import OrderedDict
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from slime import _slime
 from slime._errors import AlreadyExists, Error, InvalidArgument, NotFound, Unavailable
@@ -67,8 +65,6 @@ class Endpoint:
         self._last_id = 0
         self._connections: Dict[int, _common.Connection] = {}
         self._regions: Dict[int, _Region] = {}
-        # Messages that were too long for a recv(), by connection.
-        self._late: Dict[int, Deque[bytes]] = {}
         self._transfers: Dict[int, _Transfer] = {}
         self._ended: OrderedDict[int, bool] = OrderedDict()
         self._host = self._listen()
@@ -311,35 +307,23 @@ class Endpoint:
         self, conn_id: int, mr_ids: Sequence[int], ptrs: Sequence[int], sizes: Sequence[int]
     ) -> List[_Transfer]:
         connection = self._connection(conn_id)
-        for each in zip(mr_ids, ptrs, sizes):
-            self._region(*each)
-        tag = connection.tag(0)
-
-        def start(ptr: int, size: int) -> _Transfer:
-            data = (ctypes.c_char * size).from_address(ptr)
-            return _Transfer(connection.peer.send(tag, data), lambda _: None)
-
-        return [start(*each) for each in zip(ptrs, sizes)]
+        return [
+            _Transfer(connection.peer.sendv(connection.tag(0), [self._memory(*each)]), lambda _: None)
+            for each in zip(mr_ids, ptrs, sizes)
+        ]
 
     def _receive(self, conn_id: int, mr_id: int, ptr: int, size: int) -> _Transfer:
         connection = self._connection(conn_id)
         region = self._region(mr_id, ptr, 0)
         # UCCL's own tests receive with a size beyond the registered memory.
         most = min(size, region.begin + region.size - ptr)
-        with self._lock:
-            waiting = self._late.get(conn_id)
-            late = waiting.popleft() if waiting else None
+        return _Transfer(
+            connection.peer.recv_into(connection.tag(0), self._memory(mr_id, ptr, most)), lambda _: None
+        )
 
-        def take(data: bytes) -> None:
-            if len(data) > most:
-                with self._lock:
-                    self._late.setdefault(conn_id, deque()).append(data)
-                raise InvalidArgument(f"recv of at most {most} bytes: the next message has {len(data)}, and waits")
-            ctypes.memmove(ptr, bytes(data), len(data))
-
-        if late is not None:
-            return _Transfer(_common.Ended(late), take)
-        return _Transfer(connection.peer.recv(connection.tag(0)), take)
+    def _memory(self, mr_id: int, ptr: int, size: int) -> memoryview:
+        region = self._region(mr_id, ptr, size)
+        return memoryview(region.memory)[ptr - region.begin :][:size]
 
     def _one_sided(
         self,
