@@ -22,6 +22,8 @@ void add_commands(command_line::Command& program);
 
 // Returns a report as text for people: a name and a value in each row.
 std::string format_report(const std::string& report);
+// Returns a report as CSV: a line of names, and a line of values for each row of a sweep, or one.
+std::string format_csv(const std::string& report);
 
 // ------------------------------------ rpc, bulk, blocks, notify, connect, cache
 

@@ -1,5 +1,9 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
@@ -10,6 +14,7 @@
 #include "bench/histogram.h"
 #include "bench/machine_limits.h"
 #include "bench/process.h"
+#include "bench/server_end.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
@@ -30,6 +35,13 @@ struct Totals {
   bool verified = true;
 };
 
+// Replaces the line of progress on a terminal.
+void show(const std::string& what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r\033[K%s", what.c_str());
+  std::fflush(stderr);
+}
+
 Status add_result(const std::string& text, Totals& totals) {
   const json result = json::parse(text, nullptr, false);
   if (result.is_discarded()) return {Code::kInternal, "a client's result does not parse"};
@@ -48,7 +60,7 @@ struct Usage {
   double faults = 0;
 };
 
-Result<Usage> server_usage(Child& server) {
+Result<Usage> server_usage(ServerEnd& server) {
   auto text = server.ask("CPU", "CPU", kAnswer);
   if (!text) return std::move(text).error();
   Usage out;
@@ -73,8 +85,8 @@ class Measurement {
     return static_cast<double>(options_.size) * options_.count * (options_.is_calls() ? 2 : 1);
   }
 
-  const Options options_;
-  std::vector<Child> server_;  // one
+  Options options_;
+  std::unique_ptr<ServerEnd> server_;
   std::vector<Child> clients_;
   const json machine_ = machine_facts();  // before the measurement loads the machine
   std::string provider_;                  // of the connections
@@ -87,17 +99,17 @@ class Measurement {
 };
 
 Status Measurement::start() {
-  const std::string options = options_.to_text();
-  auto server = Child::start({"bench-server", options});
+  show(options_.to.empty() ? "starting the server" : str("opening the server at ", options_.to));
+  auto server = options_.to.empty() ? start_child_end(options_) : open_remote_end(options_);
   if (!server) return std::move(server).error();
-  server_.push_back(std::move(*server));
-  auto address = server_[0].expect("READY", kAnswer);
-  if (!address) return std::move(address).error();
+  server_ = std::move(*server);
+  const std::string options = options_.to_text();
   for (std::uint32_t i = 0; i < options_.clients; ++i) {
-    auto client = Child::start({"bench-client", options, str(*address, "#", i)});
+    auto client = Child::start({"bench-client", options, str(server_->address(), "#", i)});
     if (!client) return std::move(client).error();
     clients_.push_back(std::move(*client));
   }
+  show("connecting and warming up");
   for (Child& client : clients_) {
     auto provider = client.expect("READY", to_nanos(options_.warmup_seconds) + 2 * kAnswer);
     if (!provider) return std::move(provider).error();
@@ -110,7 +122,7 @@ Status Measurement::start() {
 // Runs the first `count` clients at the same time.
 Result<Totals> Measurement::run_clients(std::size_t count) {
   const Nanos longest = options_.bench == "connect" ? kLongAnswer : to_nanos(options_.seconds) + kAnswer;
-  auto before = server_usage(server_[0]);
+  auto before = server_usage(*server_);
   if (!before) return std::move(before).error();
   for (std::size_t i = 0; i < count; ++i) SLIME_TRY(clients_[i].write_line("GO"));
   Totals totals;
@@ -119,7 +131,7 @@ Result<Totals> Measurement::run_clients(std::size_t count) {
     if (!result) return std::move(result).error();
     SLIME_TRY(add_result(*result, totals));
   }
-  auto after = server_usage(server_[0]);
+  auto after = server_usage(*server_);
   if (!after) return std::move(after).error();
   totals.server_cpu = after->cpu_seconds - before->cpu_seconds;
   totals.server_faults = after->faults - before->faults;
@@ -161,8 +173,9 @@ void Measurement::add_figures(const Totals& totals) {
 }
 
 Status Measurement::add_limit() {
+  show(str("measuring the limit: ", limit_.name));
   const auto values = measure_limit(
-      limit_, limit_options(options_), server_[0], [this](const std::string& command) -> Result<double> {
+      limit_, limit_options(options_), *server_, [this](const std::string& command) -> Result<double> {
         auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLongAnswer);
         if (!text) return std::move(text).error();
         return json::parse(*text).get<double>();
@@ -178,7 +191,7 @@ Status Measurement::add_limit_of_all() {
   const std::string what = str(limit_word(limit_.kind), " ", limit_variants(limit_.kind, options_).front());
   std::vector<std::string> words;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
-    auto word = server_[0].ask(str("RAW ", what), "RAW", kAnswer);
+    auto word = server_->ask(str("RAW ", what), "RAW", kAnswer);
     if (!word) return std::move(word).error();
     words.push_back(std::move(*word));
   }
@@ -209,12 +222,19 @@ Status Measurement::run_round() {
 }
 
 Result<json> Measurement::run() {
-  for (std::uint32_t round = 0; round < options_.rounds; ++round) SLIME_TRY(run_round());
+  for (std::uint32_t round = 0; round < options_.rounds; ++round) {
+    show(str("measuring, round ", round + 1, " of ", options_.rounds));
+    SLIME_TRY(run_round());
+  }
   json out = {{"bench", options_.bench},     {"provider", provider_},       {"mode", options_.mode},
               {"face", options_.face},       {"size", options_.size},       {"inflight", options_.inflight},
               {"threads", options_.threads}, {"clients", options_.clients}, {"seconds", options_.seconds},
               {"rounds", options_.rounds},   {"verified", verified_},       {"machine", machine_}};
   figures_.put(out, limit_);
+  if (!options_.to.empty()) {
+    out["to"] = options_.to;
+    out["server_machine"] = json::parse(server_->machine(), nullptr, false);
+  }
   if (options_.moves_blocks()) {
     out["operation"] = options_.operation;
     out["count"] = options_.count;
@@ -253,8 +273,9 @@ Result<std::string> measure(const Options& options) {
   SLIME_TRY(options.validate());
   install_interrupt_flag();
   Measurement measurement(options);
-  SLIME_TRY(measurement.start());
-  auto report = measurement.run();
+  const Status started = measurement.start();
+  auto report = started.ok() ? measurement.run() : Result<json>(started);
+  show("");
   if (!report) return std::move(report).error();
   return report->dump();
 }

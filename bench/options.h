@@ -29,6 +29,11 @@ struct Options {
   double seconds = 3;
   double warmup_seconds = 0.3;
   std::uint32_t rounds = 1;  // of measurement and limit; of the driver alone
+  // "host:port" of a `slime bench serve`, whose host runs the server; empty: this one does. Of the
+  // driver alone
+  std::string to{};
+  std::string host = "127.0.0.1";  // the numeric host of the server
+  bool insecure = false;           // the server listens off loopback without a token
 
   [[nodiscard]] bool moves_blocks() const { return bench == "bulk" || bench == "blocks"; }
   // An operation goes there and back, with as many bytes each way.

@@ -43,7 +43,10 @@ Status serve_channels(const Options& options) {
 
 Status serve(const Options& options) {
   if (options.face == "channel") return serve_channels(options);
-  auto agent = PeerAgent::start(agent_options(options, "bench-server"));
+  PeerAgentOptions self = agent_options(options, "bench-server");
+  self.listen = listen_address(options);
+  self.insecure = options.insecure;
+  auto agent = PeerAgent::start(std::move(self));
   if (!agent) return std::move(agent).error();
   rpc::Service service("bench");
   SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
