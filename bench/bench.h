@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -29,6 +30,19 @@ std::string format_csv(const std::string& report);
 
 // Measures between one server and options.clients clients, with the limit in turns.
 Result<std::string> measure(const Options& options);
+Result<nlohmann::json> measure_one(const Options& options);
+
+// Measurements one after the other, each of which is a row of one table.
+struct Sweep {
+  std::string bench;
+  std::vector<std::string> columns;  // of the rows, in order
+  std::vector<Options> options{};
+};
+// Returns a report with "columns", "rows", and "verified" of all rows. `row` makes a row of the
+// options and the report of a measurement.
+Result<std::string> measure_sweep(
+    const Sweep& sweep,
+    const std::function<Result<nlohmann::json>(const Options&, const nlohmann::json&)>& row);
 
 // The server: serves echo calls, a region, or a cache. Writes "READY <address>", then answers the
 // commands "CPU" and "RAW <limit>" until its stdin ends. Returns the exit status.

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "bench/bench.h"
 #include "bench/serve.h"
+#include "bench/sweep_commands.h"
 #include "ctrl/client/token_file.h"
 
 namespace slime::bench {
@@ -25,13 +26,6 @@ constexpr std::pair<const char*, const char*> kKinds[] = {
     {"cache", "Objects in or out of a cache server in another process"},
     {"connect", "From a new agent to the reply of its first call"}};
 
-void add_provider(Command& command, std::string& provider) {
-  command.option("--provider", provider, "which fabric: one that both ends get, or auto")
-      .env("SLIME_PROVIDER")
-      .one_of(PeerAgent::provider_names())
-      .show_default();
-}
-
 void add_token_file(Command& command, std::string& token_file) {
   command.option("--token-file", token_file,
                  "a file with the secret that both hosts share; else $SLIME_TOKEN");
@@ -39,25 +33,10 @@ void add_token_file(Command& command, std::string& token_file) {
       "--token", "others would see it in the list of processes: give --token-file, or set SLIME_TOKEN");
 }
 
-// Puts the secret into the environment, which the processes of a measurement inherit.
-Status use_token(const std::string& token_file) {
-  if (token_file.empty()) return {};
-  auto token = ctrl::read_token_file(token_file);
-  if (!token) return std::move(token).error().with_context("--token-file");
-  ::setenv("SLIME_TOKEN", token->c_str(), 1);
-  return {};
-}
-
 void add_mode(Command& command, std::string& mode) {
   command.option("--mode", mode, "thread: waits block; caller: waits spin and drive the loop")
       .one_of({"thread", "caller"})
       .show_default();
-}
-
-// Adds the flags of a measurement whose server may run on another host.
-void add_to(Command& command, Options& options, std::string& token_file) {
-  command.option("--to", options.to, "HOST:PORT of a `slime bench serve`, in place of a server on this host");
-  add_token_file(command, token_file);
 }
 
 void add_rounds(Command& command, std::uint32_t& rounds) {
@@ -202,8 +181,9 @@ int print_report(const Result<std::string>& report, Form form) {
   return json::parse(*report).value("verified", true) ? 0 : 1;
 }
 
-template <class Settings, class Measure>
-void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measure measure) {
+}  // namespace
+
+void add_report(Command& command, std::function<Result<std::string>()> measure) {
   struct Forms {
     bool json = false;
     bool csv = false;
@@ -211,11 +191,38 @@ void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measu
   auto forms = std::make_shared<Forms>();
   command.flag("--json", forms->json, "one JSON object on one line");
   command.flag("--csv", forms->csv, "a line of names, then a line of values for each row");
-  command.action([settings, forms, measure]() -> Result<int> {
+  command.action([forms, measure]() -> Result<int> {
     if (forms->json && forms->csv) return Status(Code::kInvalidArgument, "--json excludes --csv");
     const Form form = forms->json ? Form::kJson : forms->csv ? Form::kCsv : Form::kTable;
-    return print_report(measure(*settings), form);
+    return print_report(measure(), form);
   });
+}
+
+void add_provider(Command& command, std::string& provider) {
+  command.option("--provider", provider, "which fabric: one that both ends get, or auto")
+      .env("SLIME_PROVIDER")
+      .one_of(PeerAgent::provider_names())
+      .show_default();
+}
+
+void add_to(Command& command, Options& options, std::string& token_file) {
+  command.option("--to", options.to, "HOST:PORT of a `slime bench serve`, in place of a server on this host");
+  add_token_file(command, token_file);
+}
+
+Status use_token(const std::string& token_file) {
+  if (token_file.empty()) return {};
+  auto token = ctrl::read_token_file(token_file);
+  if (!token) return std::move(token).error().with_context("--token-file");
+  ::setenv("SLIME_TOKEN", token->c_str(), 1);
+  return {};
+}
+
+namespace {
+
+template <class Settings, class Measure>
+void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measure measure) {
+  add_report(command, [settings, measure] { return measure(*settings); });
 }
 
 void add_measurements(Command& bench) {
@@ -403,6 +410,7 @@ void add_commands(Command& program) {
       "bench", "Measure calls, transfers and more between processes on this machine, beside its limits");
   bench.require_command();
   add_measurements(bench);
+  add_p2p(bench);
   add_serve(bench);
   add_idle(bench);
   add_null(bench);

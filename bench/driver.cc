@@ -1,7 +1,4 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,19 +25,13 @@ constexpr Nanos kLongAnswer = std::chrono::minutes(10);  // of a limit; of conne
 struct Totals {
   Histogram latency;
   std::map<std::string, double> sums;  // of the results, by their names
+  double seconds = 0;                  // of the slowest client
   double ops_per_s = 0;
   double least_ops_per_s = 0;  // of the slowest client
   double server_cpu = 0;
   double server_faults = 0;
   bool verified = true;
 };
-
-// Replaces the line of progress on a terminal.
-void show(const std::string& what) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  std::fprintf(stderr, "\r\033[K%s", what.c_str());
-  std::fflush(stderr);
-}
 
 Status add_result(const std::string& text, Totals& totals) {
   const json result = json::parse(text, nullptr, false);
@@ -50,6 +41,7 @@ Status add_result(const std::string& text, Totals& totals) {
   const double ops_per_s = sums.at("operations").get<double>() / result.at("seconds").get<double>();
   totals.least_ops_per_s = totals.sums.empty() ? ops_per_s : std::min(totals.least_ops_per_s, ops_per_s);
   totals.ops_per_s += ops_per_s;
+  totals.seconds = std::max(totals.seconds, result.at("seconds").get<double>());
   for (const auto& [name, value] : sums.items()) totals.sums[name] += value.get<double>();
   totals.verified = totals.verified && result.at("verified").get<bool>();
   return {};
@@ -121,7 +113,9 @@ Status Measurement::start() {
 
 // Runs the first `count` clients at the same time.
 Result<Totals> Measurement::run_clients(std::size_t count) {
-  const Nanos longest = options_.bench == "connect" ? kLongAnswer : to_nanos(options_.seconds) + kAnswer;
+  const Nanos longest = options_.bench == "connect" || options_.iterations > 0
+                            ? kLongAnswer
+                            : to_nanos(options_.seconds) + kAnswer;
   auto before = server_usage(*server_);
   if (!before) return std::move(before).error();
   for (std::size_t i = 0; i < count; ++i) SLIME_TRY(clients_[i].write_line("GO"));
@@ -147,6 +141,8 @@ void Measurement::add_figures(const Totals& totals) {
   figures_.add("p50_us", totals.latency.quantile(0.5) / nanos_per_us);
   figures_.add("p99_us", totals.latency.quantile(0.99) / nanos_per_us);
   figures_.add("p999_us", totals.latency.quantile(0.999) / nanos_per_us);
+  figures_.add("operations", operations);
+  figures_.add("measured_seconds", totals.seconds);
   figures_.add("ops_per_s", totals.ops_per_s * (options_.bench == "cache" ? options_.count : 1));
   figures_.add("client_cpu_s_per_million", each("cpu") * 1e6);
   figures_.add("server_cpu_s_per_million", totals.server_cpu / operations * 1e6);
@@ -218,7 +214,7 @@ Status Measurement::run_round() {
     alone_.push_back(alone->ops_per_s);
     verified_ = verified_ && alone->verified;
   }
-  return add_limit();
+  return options_.limits ? add_limit() : Status();
 }
 
 Result<json> Measurement::run() {
@@ -269,13 +265,18 @@ Result<json> Measurement::run() {
 
 }  // namespace
 
-Result<std::string> measure(const Options& options) {
+Result<json> measure_one(const Options& options) {
   SLIME_TRY(options.validate());
   install_interrupt_flag();
   Measurement measurement(options);
   const Status started = measurement.start();
   auto report = started.ok() ? measurement.run() : Result<json>(started);
   show("");
+  return report;
+}
+
+Result<std::string> measure(const Options& options) {
+  auto report = measure_one(options);
   if (!report) return std::move(report).error();
   return report->dump();
 }

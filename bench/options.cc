@@ -65,8 +65,8 @@ Status Options::validate() const {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Options, bench, face, provider, mode, operation, size, count,
                                                 memory, cold, pool_bytes, adjacent, inflight, threads,
-                                                beside_bytes, clients, seconds, warmup_seconds, host,
-                                                insecure)
+                                                beside_bytes, dual, iterations, clients, seconds,
+                                                warmup_seconds, host, insecure)
 
 std::string Options::to_text() const { return json(*this).dump(); }
 

@@ -63,6 +63,11 @@ std::string table_of(const json& report) {
   return out;
 }
 
+std::string csv_value(const json& value) {
+  if (value.is_null()) return {};
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 // Adds a column for each value of an object, except lists.
 void add_columns(const json& object, const std::string& prefix, Rows& columns) {
   for (const auto& [key, value] : object.items()) {
@@ -71,10 +76,30 @@ void add_columns(const json& object, const std::string& prefix, Rows& columns) {
     if (value.is_object())
       add_columns(value, name, columns);
     else
-      columns.emplace_back(name, value.is_null()     ? ""
-                                 : value.is_string() ? value.get<std::string>()
-                                                     : value.dump());
+      columns.emplace_back(name, csv_value(value));
   }
+}
+
+// Returns the rows of a sweep as a table, below the facts that all rows share.
+std::string sweep_table(const json& report) {
+  json facts = report;
+  for (const char* key : {"rows", "columns"}) facts.erase(key);
+  std::vector<std::vector<std::string>> lines{report["columns"].get<std::vector<std::string>>()};
+  for (const json& row : report["rows"]) {
+    lines.emplace_back();
+    for (const std::string& name : lines.front()) lines.back().push_back(cell(row.at(name)));
+  }
+  std::vector<std::size_t> widths(lines.front().size());
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string out = table_of(facts) + "\n";
+  for (const auto& line : lines) {
+    out += "\n";
+    for (std::size_t i = 0; i < line.size(); ++i)
+      out += str(i == 0 ? "" : "  ", std::string(widths[i] - line[i].size(), ' '), line[i]);
+  }
+  return out;
 }
 
 std::string csv_field(const std::string& text) {
@@ -96,7 +121,9 @@ std::string format_csv(const std::string& report) {
   std::string lines;
   for (const json& row : rows) {
     Rows columns;
-    add_columns(row, "", columns);
+    for (const auto& name : parsed.value("columns", std::vector<std::string>()))
+      columns.emplace_back(name, csv_value(row.at(name)));
+    if (columns.empty()) add_columns(row, "", columns);
     names.clear();
     std::string line;
     for (const auto& [name, text] : columns) {
@@ -110,6 +137,7 @@ std::string format_csv(const std::string& report) {
 
 std::string format_report(const std::string& report) {
   json j = json::parse(report);
+  if (j.contains("rows")) return sweep_table(j);
   if (!j.contains("runs")) return table_of(j);
   std::string out;
   for (const json& run : j["runs"]) out += str(table_of(run), "\n\n");

@@ -58,8 +58,8 @@ enum class TcpRole : std::uint8_t {
 // cores to them.
 using Busy = std::shared_ptr<std::atomic<int>>;
 
-// Sockets of the shape's host with TCP_NODELAY. accept_tcp() returns no socket when the listener has
-// ended.
+// Sockets of the shape's host with TCP_NODELAY. accept_tcp() returns no socket when the listener
+// has ended.
 struct TcpListener {
   UniqueFd fd;
   std::uint16_t port = 0;

@@ -82,4 +82,20 @@ inline std::vector<std::string> with(std::vector<std::string> words, const std::
   return words;
 }
 
+// `slime bench serve` on a free port.
+struct Server {
+  explicit Server(const std::vector<std::string>& more = {})
+      : process(start(with({"serve", "--listen", "127.0.0.1:0", "--json"}, more))) {
+    const auto line = process.read_line(kPatience);
+    REQUIRE_MESSAGE(line.has_value(), line.status().to_string());
+    const json started = json::parse(*line, nullptr, false);
+    REQUIRE_MESSAGE(started.is_object(), *line);
+    address = started["address"];
+    version = started["version"];
+  }
+  Process process;
+  std::string address;
+  std::string version;
+};
+
 }  // namespace slime::bench::program_test

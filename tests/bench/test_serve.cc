@@ -13,22 +13,6 @@
 namespace slime::bench::program_test {
 namespace {
 
-// A server on a free port. stderr is in its output, after the line with the address.
-struct Server {
-  explicit Server(const std::vector<std::string>& more = {})
-      : process(start(with({"serve", "--listen", "127.0.0.1:0", "--json"}, more))) {
-    const auto line = process.read_line(kPatience);
-    REQUIRE_MESSAGE(line.has_value(), line.status().to_string());
-    const json started = json::parse(*line, nullptr, false);
-    REQUIRE_MESSAGE(started.is_object(), *line);
-    address = started["address"];
-    version = started["version"];
-  }
-  Process process;
-  std::string address;
-  std::string version;
-};
-
 std::string token_file(const test::Folder& folder, const std::string& name, const std::string& token) {
   const std::string path = folder.file(name);
   std::ofstream(path) << token << "\n";

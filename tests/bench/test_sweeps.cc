@@ -1,0 +1,67 @@
+// The tables of several sizes, as their users print them.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/bench/program.h"
+
+namespace slime::bench::program_test {
+namespace {
+
+// Returns the rows of a report, each of which has all columns and checked bytes.
+json rows_of(const json& out) {
+  CHECK(out["verified"] == true);
+  CHECK_FALSE(out["machine"]["cpu"].get<std::string>().empty());
+  for (const json& row : out["rows"]) {
+    CAPTURE(row.dump());
+    CHECK(row["verified"] == true);
+    for (const auto& name : out["columns"]) CHECK(row.contains(name));
+  }
+  return out["rows"];
+}
+
+TEST_CASE("p2p: each operation of each size, in parts and in both directions") {
+  for (const char* provider : {"tcp", "shm"}) {
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{}, {"--iovs", "4"}, {"--dual"}, {"--dual", "--iovs", "2"}}) {
+      const json rows =
+          rows_of(report(with({"p2p", "--sizes", "256,64K", "--iters", "3", "--provider", provider}, more)));
+      CHECK(rows.size() == 6);
+      std::set<std::pair<std::string, std::uint64_t>> seen;
+      for (const json& row : rows) {
+        seen.emplace(row["operation"], row["size"]);
+        const bool two = !more.empty() && more[0] == "--dual" && row["operation"] != "send";
+        CHECK(row["operations"] == (two ? 6 : 3));
+        CHECK(row["gbps"].get<double>() == doctest::Approx(8 * row["gb_per_s"].get<double>()));
+        CHECK(row["latency_us"] > 0);
+      }
+      CHECK(seen.size() == 6);
+    }
+  }
+}
+
+TEST_CASE("p2p prints a line for each size, also as CSV, and refuses more parts than bytes") {
+  const std::vector<std::string> arguments{"p2p", "--op", "write", "--sizes", "512,4K", "--iters", "2"};
+  for (const std::vector<std::string>& form : std::vector<std::vector<std::string>>{{}, {"--csv"}}) {
+    const Outcome outcome = run(with(arguments, form));
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 0);
+    for (const char* word : {"gbps", "512", "4096"}) CHECK(contains(outcome.text, word));
+  }
+  const Outcome wrong = run(with(arguments, {"--iovs", "1000"}));
+  CHECK(wrong.exit_code == 2);
+  CHECK(contains(wrong.text, "--iovs"));
+}
+
+TEST_CASE("p2p against a server at another address") {
+  const Server server;
+  const json out = report({"p2p", "--sizes", "4K", "--iters", "2", "--dual", "--to", server.address});
+  CHECK(out["to"] == server.address);
+  CHECK(rows_of(out).size() == 3);
+}
+
+}  // namespace
+}  // namespace slime::bench::program_test
