@@ -411,6 +411,7 @@ void add_commands(Command& program) {
   bench.require_command();
   add_measurements(bench);
   add_p2p(bench);
+  add_transfer(bench);
   add_serve(bench);
   add_idle(bench);
   add_null(bench);

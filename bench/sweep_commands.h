@@ -13,6 +13,7 @@
 namespace slime::bench {
 
 void add_p2p(command_line::Command& bench);
+void add_transfer(command_line::Command& bench);
 
 // ---------------------------------------------------------------- in command.cc
 

@@ -63,5 +63,25 @@ TEST_CASE("p2p against a server at another address") {
   CHECK(rows_of(out).size() == 3);
 }
 
+TEST_CASE("transfer has the rows of transfer_bench, here and between a target and an initiator") {
+  const std::vector<std::string> arguments{"transfer", "--batch-size", "3", "--duration", "0.02"};
+  const json rows = rows_of(report(with(arguments, {"--device-name", "mlx5_0", "--provider", "shm"})));
+  REQUIRE(rows.size() == 9);
+  CHECK(rows[0]["block_size"] == 8192);
+  CHECK(rows[8]["block_size"] == 2'048'000);
+  for (const json& row : rows) {
+    const double mib = row["trips"].get<double>() * row["block_size"].get<double>() * 3 / (1 << 20);
+    CHECK(row["transferred_mib"].get<double>() == doctest::Approx(mib));
+    CHECK(row["latency_ms"] > 0);
+  }
+  Process target = start({"transfer", "--mode", "target", "--local-endpoint", "127.0.0.1:0"});
+  const auto line = target.read_line(kPatience);
+  REQUIRE(line.has_value());
+  const std::string address = line->substr(line->rfind(' ') + 1);
+  const json between = rows_of(
+      report(with(arguments, {"--block-size", "16K,64K", "--op", "write", "--remote-endpoint", address})));
+  CHECK(between.size() == 2);
+}
+
 }  // namespace
 }  // namespace slime::bench::program_test
