@@ -225,6 +225,40 @@ void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measu
   add_report(command, [settings, measure] { return measure(*settings); });
 }
 
+// Flags of `blocks` that make a table of it.
+struct BlocksTable {
+  bool sweep = false;
+  bool naive = false;
+  std::vector<std::uint32_t> sizes{1 << 10,  2 << 10,  4 << 10,   8 << 10,  16 << 10,
+                                   32 << 10, 64 << 10, 128 << 10, 256 << 10};
+};
+
+void add_blocks_table(Command& command, BlocksTable& table) {
+  command.flag("--sweep", table.sweep,
+               "a table of blocks of 1K to 256K, through agents whose callers drive the loop");
+  command.option("--sizes", table.sizes, "of --sweep, in place of those (1K,64K,...)")
+      .split_at_commas()
+      .as_size();
+  command.flag("--naive", table.naive,
+               "also with each block as an operation of its own that is waited for, as a ratio");
+}
+
+Result<std::string> measure_table(const Command& command, const BlocksTable& table, Options options) {
+  const auto set = [&](const char* flag, std::string& value, const char* other) {
+    if (!command.given(flag)) value = other;
+  };
+  set("--face", options.face, "peer");
+  set("--provider", options.provider, "auto");
+  if (!command.given("--seconds")) options.seconds = 1;
+  SLIME_TRY(options.validate());
+  if (options.face != "peer" && table.naive)
+    return Status(Code::kInvalidArgument, "--naive: through agents, with --face peer");
+  return measure_blocks(
+      {.each = options,
+       .sizes = table.sweep ? table.sizes : std::vector{static_cast<std::uint32_t>(options.size)},
+       .naive = table.naive});
+}
+
 void add_measurements(Command& bench) {
   for (const auto& [name, text] : kKinds) {
     auto options = std::make_shared<Options>(options_of(name));
@@ -233,8 +267,11 @@ void add_measurements(Command& bench) {
     add_rounds(command, options->rounds);
     auto token_file = std::make_shared<std::string>();
     add_to(command, *options, *token_file);
-    add_measurement(command, options, [command, token_file](Options& settings) -> Result<std::string> {
+    auto table = std::make_shared<BlocksTable>();
+    if (options->bench == "blocks") add_blocks_table(command, *table);
+    add_measurement(command, options, [command, token_file, table](Options& settings) -> Result<std::string> {
       SLIME_TRY(use_token(*token_file));
+      if (table->sweep || table->naive) return measure_table(command, *table, settings);
       settle(command, settings);
       return measure(settings);
     });

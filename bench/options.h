@@ -10,8 +10,8 @@ namespace slime::bench {
 // The flags of a measurement between a server and its clients.
 struct Options {
   std::string bench = "rpc";  // rpc, bulk, blocks, notify, connect, cache, p2p
-  // peer: agents; prepared, numbers: their prepared batches, their blocks by number; channel: a
-  // Channel and its endpoint, which callers drive
+  // peer: agents; prepared, numbers: their prepared batches, their blocks by number; naive: each
+  // block an operation that is waited for; channel: a Channel and its endpoint, which callers drive
   std::string face = "peer";
   std::string provider = "auto";    // PeerAgent::provider_names(); with a channel not "auto"
   std::string mode = "thread";      // thread: waits block; caller: waits spin and drive the loop

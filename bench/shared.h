@@ -34,8 +34,10 @@ inline std::uint64_t object_count(const Options& options) {
 inline std::uint64_t server_bytes(const Options& options) {
   constexpr std::uint64_t kCopies = 3;  // start_cache_server()
   if (options.bench == "cache") return kCopies * object_count(options) * options.size;
-  return options.beside_bytes +
-         (options.moves_blocks() ? region_bytes(options) * options.clients : options.size);
+  if (options.moves_blocks()) return region_bytes(options) * options.clients;
+  // Bodies and messages that are under way; agents connect one after the other.
+  const std::uint64_t messages = options.sends() ? options.count : 1;
+  return options.beside_bytes + options.size * messages * options.inflight * options.clients;
 }
 
 // Returns the secret of all processes of a measurement: $SLIME_TOKEN, which they inherit. Empty if

@@ -106,6 +106,35 @@ Result<std::string> run_transfer(const TransferOptions& settings) {
 
 }  // namespace
 
+Result<std::string> measure_blocks(const BlocksSweep& settings) {
+  Sweep sweep{.bench = "blocks",
+              .columns = {"size", "count", "gb_per_s", "p50_us", "limit_gb_per_s", "ratio_to_limit"}};
+  if (settings.naive) sweep.columns.insert(sweep.columns.end(), {"naive_gb_per_s", "ratio_to_naive"});
+  for (const std::uint32_t size : settings.sizes) {
+    sweep.options.push_back(settings.each);
+    sweep.options.back().size = size;
+  }
+  return measure_sweep(sweep, [&](const Options& options, const json& report) -> Result<json> {
+    json row = {{"operation", options.operation},
+                {"size", options.size},
+                {"count", options.count},
+                {"gb_per_s", report.at("gb_per_s")},
+                {"p50_us", report.at("p50_us")},
+                {"limit_gb_per_s", report.at("limit").at("value")},
+                {"ratio_to_limit", report.at("ratio_to_limit")}};
+    if (!settings.naive) return row;
+    Options one_by_one = options;
+    one_by_one.face = "naive";
+    one_by_one.limits = false;
+    const auto naive = measure_one(one_by_one);
+    if (!naive) return naive.error();
+    if (!naive->at("verified").get<bool>()) return Status(Code::kCorrupt, "wrong data of single blocks");
+    row["naive_gb_per_s"] = naive->at("gb_per_s");
+    row["ratio_to_naive"] = report.at("gb_per_s").get<double>() / naive->at("gb_per_s").get<double>();
+    return row;
+  });
+}
+
 void add_transfer(Command& bench) {
   auto settings = std::make_shared<TransferOptions>();
   Command command = bench.add_command(

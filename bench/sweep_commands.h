@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/command_line.h"
 #include "base/result.h"
@@ -14,6 +15,15 @@ namespace slime::bench {
 
 void add_p2p(command_line::Command& bench);
 void add_transfer(command_line::Command& bench);
+
+// Measures batches of blocks of each size (blocks --sweep), and with `naive` also each block as an
+// operation of its own that is waited for.
+struct BlocksSweep {
+  Options each{};
+  std::vector<std::uint32_t> sizes{};
+  bool naive = false;
+};
+Result<std::string> measure_blocks(const BlocksSweep& settings);
 
 // ---------------------------------------------------------------- in command.cc
 

@@ -83,5 +83,33 @@ TEST_CASE("transfer has the rows of transfer_bench, here and between a target an
   CHECK(between.size() == 2);
 }
 
+TEST_CASE("blocks --sweep has a line for each size, beside memcpy and single blocks") {
+  const std::vector<std::string> arguments{"blocks", "--count",  "20",  "--seconds",
+                                           "0.02",   "--warmup", "0.01"};
+  const Outcome table = run(with(arguments, {"--sweep"}));
+  CAPTURE(table.text);
+  CHECK(table.exit_code == 0);
+  for (int size = 1 << 10; size <= 256 << 10; size *= 2)
+    CHECK(contains(table.text, std::to_string(size) + "     20  "));
+  for (const char* operation : {"write", "read"}) {
+    const json out = report(
+        with(arguments, {"--sweep", "--naive", "--sizes", "1K,4K", "--op", operation, "--provider", "shm"}));
+    CHECK(out["face"] == "peer");
+    CHECK(contains(out["limit"]["name"], "memcpy"));
+    const json rows = rows_of(out);
+    CHECK(rows.size() == 2);
+    for (const json& row : rows) {
+      CHECK(row["limit_gb_per_s"] > 0);
+      CHECK(row["ratio_to_naive"].get<double>() ==
+            doctest::Approx(row["gb_per_s"].get<double>() / row["naive_gb_per_s"].get<double>()));
+    }
+  }
+  const json one = report(with(arguments, {"--naive", "--size", "2K", "--provider", "tcp"}));
+  CHECK(rows_of(one).size() == 1);
+  const Outcome wrong = run(with(arguments, {"--naive", "--face", "channel", "--provider", "tcp"}));
+  CHECK(wrong.exit_code == 2);
+  CHECK(contains(wrong.text, "--naive"));
+}
+
 }  // namespace
 }  // namespace slime::bench::program_test
