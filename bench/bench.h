@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -22,11 +23,26 @@ void add_commands(command_line::Command& program);
 
 // Returns a report as text for people: a name and a value in each row.
 std::string format_report(const std::string& report);
+// Returns a report as CSV: a line of names, and a line of values for each row of a sweep, or one.
+std::string format_csv(const std::string& report);
 
 // ------------------------------------ rpc, bulk, blocks, notify, connect, cache
 
 // Measures between one server and options.clients clients, with the limit in turns.
 Result<std::string> measure(const Options& options);
+Result<nlohmann::json> measure_one(const Options& options);
+
+// Measurements one after the other, each of which is a row of one table.
+struct Sweep {
+  std::string bench;
+  std::vector<std::string> columns;  // of the rows, in order
+  std::vector<Options> options{};
+};
+// Returns a report with "columns", "rows", and "verified" of all rows. `row` makes a row of the
+// options and the report of a measurement.
+Result<std::string> measure_sweep(
+    const Sweep& sweep,
+    const std::function<Result<nlohmann::json>(const Options&, const nlohmann::json&)>& row);
 
 // The server: serves echo calls, a region, or a cache. Writes "READY <address>", then answers the
 // commands "CPU" and "RAW <limit>" until its stdin ends. Returns the exit status.

@@ -17,6 +17,7 @@ using nlohmann::json;
 Status serve_driver(Load& load, const Options& options, const std::string& provider) {
   SLIME_TRY(load.warm_up(to_nanos(options.warmup_seconds)));
   answer(str("READY ", provider));
+  load.stop_after(options.iterations);
   LimitClient limits(limit_options(options));
   while (const auto command = read_command()) {
     if (*command == "GO") {
@@ -52,6 +53,7 @@ Result<LoadClient> make_client(const Options& options, const std::string& addres
   if (options.bench == "notify") return make_notify_load(options, address);
   if (options.bench == "connect") return make_connect_load(options, address);
   if (options.bench == "cache") return make_cache_load(options, address);
+  if (options.sends()) return make_message_load(options, address);
   if (options.bench == "rpc") return make_call_load(options, address, index);
   return make_block_load(options, address, index);
 }

@@ -1,10 +1,14 @@
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "agent/peer_agent.h"
 #include "base/command_line.h"
 #include "base/str.h"
 #include "bench/bench.h"
+#include "bench/serve.h"
+#include "bench/sweep_commands.h"
+#include "ctrl/client/token_file.h"
 
 namespace slime::bench {
 namespace {
@@ -22,11 +26,11 @@ constexpr std::pair<const char*, const char*> kKinds[] = {
     {"cache", "Objects in or out of a cache server in another process"},
     {"connect", "From a new agent to the reply of its first call"}};
 
-void add_provider(Command& command, std::string& provider) {
-  command.option("--provider", provider, "which fabric: one that both ends get, or auto")
-      .env("SLIME_PROVIDER")
-      .one_of(PeerAgent::provider_names())
-      .show_default();
+void add_token_file(Command& command, std::string& token_file) {
+  command.option("--token-file", token_file,
+                 "a file with the secret that both hosts share; else $SLIME_TOKEN");
+  command.refused_option(
+      "--token", "others would see it in the list of processes: give --token-file, or set SLIME_TOKEN");
 }
 
 void add_mode(Command& command, std::string& mode) {
@@ -162,21 +166,97 @@ int report_failure(const Status& status) {
 
 int exit_status(const Status& status) { return status.ok() ? 0 : report_failure(status); }
 
-// Prints the report to stdout, and with `as_json` also a failure, for programs.
-int print_report(const Result<std::string>& report, bool as_json) {
+// How a report is printed. A failure goes to stderr, and with kJson also to stdout, for programs.
+enum class Form : std::uint8_t { kTable, kJson, kCsv };
+
+int print_report(const Result<std::string>& report, Form form) {
   if (!report) {
-    if (as_json) std::printf("%s\n", json{{"error", report.error().to_string()}}.dump().c_str());
+    if (form == Form::kJson) std::printf("%s\n", json{{"error", report.error().to_string()}}.dump().c_str());
     return report_failure(report.error());
   }
-  std::printf("%s\n", as_json ? report->c_str() : format_report(*report).c_str());
+  const std::string text = form == Form::kJson  ? *report
+                           : form == Form::kCsv ? format_csv(*report)
+                                                : format_report(*report);
+  std::printf("%s\n", text.c_str());
   return json::parse(*report).value("verified", true) ? 0 : 1;
 }
 
+}  // namespace
+
+void add_report(Command& command, std::function<Result<std::string>()> measure) {
+  struct Forms {
+    bool json = false;
+    bool csv = false;
+  };
+  auto forms = std::make_shared<Forms>();
+  command.flag("--json", forms->json, "one JSON object on one line");
+  command.flag("--csv", forms->csv, "a line of names, then a line of values for each row");
+  command.action([forms, measure]() -> Result<int> {
+    if (forms->json && forms->csv) return Status(Code::kInvalidArgument, "--json excludes --csv");
+    const Form form = forms->json ? Form::kJson : forms->csv ? Form::kCsv : Form::kTable;
+    return print_report(measure(), form);
+  });
+}
+
+void add_provider(Command& command, std::string& provider) {
+  command.option("--provider", provider, "which fabric: one that both ends get, or auto")
+      .env("SLIME_PROVIDER")
+      .one_of(PeerAgent::provider_names())
+      .show_default();
+}
+
+void add_to(Command& command, Options& options, std::string& token_file) {
+  command.option("--to", options.to, "HOST:PORT of a `slime bench serve`, in place of a server on this host");
+  add_token_file(command, token_file);
+}
+
+Status use_token(const std::string& token_file) {
+  if (token_file.empty()) return {};
+  auto token = ctrl::read_token_file(token_file);
+  if (!token) return std::move(token).error().with_context("--token-file");
+  ::setenv("SLIME_TOKEN", token->c_str(), 1);
+  return {};
+}
+
+namespace {
+
 template <class Settings, class Measure>
 void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measure measure) {
-  auto as_json = std::make_shared<bool>(false);
-  command.flag("--json", *as_json, "one JSON object on one line");
-  command.action([settings, as_json, measure] { return print_report(measure(*settings), *as_json); });
+  add_report(command, [settings, measure] { return measure(*settings); });
+}
+
+// Flags of `blocks` that make a table of it.
+struct BlocksTable {
+  bool sweep = false;
+  bool naive = false;
+  std::vector<std::uint32_t> sizes{1 << 10,  2 << 10,  4 << 10,   8 << 10,  16 << 10,
+                                   32 << 10, 64 << 10, 128 << 10, 256 << 10};
+};
+
+void add_blocks_table(Command& command, BlocksTable& table) {
+  command.flag("--sweep", table.sweep,
+               "a table of blocks of 1K to 256K, through agents whose callers drive the loop");
+  command.option("--sizes", table.sizes, "of --sweep, in place of those (1K,64K,...)")
+      .split_at_commas()
+      .as_size();
+  command.flag("--naive", table.naive,
+               "also with each block as an operation of its own that is waited for, as a ratio");
+}
+
+Result<std::string> measure_table(const Command& command, const BlocksTable& table, Options options) {
+  const auto set = [&](const char* flag, std::string& value, const char* other) {
+    if (!command.given(flag)) value = other;
+  };
+  set("--face", options.face, "peer");
+  set("--provider", options.provider, "auto");
+  if (!command.given("--seconds")) options.seconds = 1;
+  SLIME_TRY(options.validate());
+  if (options.face != "peer" && table.naive)
+    return Status(Code::kInvalidArgument, "--naive: through agents, with --face peer");
+  return measure_blocks(
+      {.each = options,
+       .sizes = table.sweep ? table.sizes : std::vector{static_cast<std::uint32_t>(options.size)},
+       .naive = table.naive});
 }
 
 void add_measurements(Command& bench) {
@@ -185,11 +265,41 @@ void add_measurements(Command& bench) {
     Command command = bench.add_command(name, text);
     add_options(command, *options);
     add_rounds(command, options->rounds);
-    add_measurement(command, options, [command](Options& settings) {
+    auto token_file = std::make_shared<std::string>();
+    add_to(command, *options, *token_file);
+    auto table = std::make_shared<BlocksTable>();
+    if (options->bench == "blocks") add_blocks_table(command, *table);
+    add_measurement(command, options, [command, token_file, table](Options& settings) -> Result<std::string> {
+      SLIME_TRY(use_token(*token_file));
+      if (table->sweep || table->naive) return measure_table(command, *table, settings);
       settle(command, settings);
       return measure(settings);
     });
   }
+}
+
+void add_serve(Command& bench) {
+  auto options = std::make_shared<ServeOptions>();
+  auto token_file = std::make_shared<std::string>();
+  Command command = bench.add_command("serve", "Serve measurements from other hosts (--to), until Ctrl-C");
+  command.footer(
+      "Example:\n  slime bench serve --listen 10.0.0.7:4480 --token-file secret\n"
+      "and on another host:\n  slime bench bulk --to 10.0.0.7:4480 --token-file secret\n"
+      "Each client gets a process of its own, which listens on a free port of the same address.");
+  command.option("--listen", options->listen, "HOST:PORT; off loopback it takes a token, or --insecure")
+      .show_default();
+  add_token_file(command, *token_file);
+  command.flag("--insecure", options->insecure, "listen off loopback without a token");
+  command.option("--memory", options->memory_bytes, "bytes that all clients together may have")
+      .as_size()
+      .show_default();
+  command.option("--clients", options->ends, "clients at the same time").in_range(1, 1024).show_default();
+  command.flag("--json", options->as_json, "the line with the address is one JSON object");
+  command.action([options, token_file] {
+    Status status = use_token(*token_file);
+    if (status.ok()) status = serve_measurements(*options);
+    return status.code() == Code::kCancelled ? 130 : exit_status(status);
+  });
 }
 
 void add_idle(Command& bench) {
@@ -204,6 +314,7 @@ void add_idle(Command& bench) {
   add_seconds(command, options->seconds, "how long it does nothing");
   command.option("--ctrl", options->ctrl_url, "with a registry: its URL (heartbeats count)");
   add_provider(command, options->provider);
+  command.refused_option("--to", "idle reads the memory of both processes, which this host runs");
   add_measurement(command, options, measure_idle);
 }
 
@@ -223,6 +334,7 @@ void add_null(Command& bench) {
   add_seconds(command, options->seconds);
   command.option("--library", options->library,
                  "the null library's file; else that of this program's build tree");
+  command.refused_option("--to", "null has no device, and both ends in one process");
   add_measurement(command, options, measure_null);
 }
 
@@ -277,6 +389,7 @@ void add_ctrl(Command& bench) {
                "one tenant fills its share, floods and reads lists over 200 connections; exit status 0 only "
                "when the others' heartbeats take at most 3 times as long at p99 as without it, and 20 ms");
   add_ctrl_server_options(command, *options);
+  command.refused_option("--to", "ctrl measures a nanoctrl; --ctrl names one on another host");
   add_measurement(command, options, measure_ctrl);
 }
 
@@ -291,6 +404,7 @@ void add_all(Command& bench) {
       .one_of(PeerAgent::provider_names());
   command.option("--only", options->only, "lines whose names contain one of these");
   command.option("--commit", options->commit, "what was built, for the file").env("SLIME_COMMIT");
+  command.refused_option("--to", "all is the table of one machine; give --to to each measurement");
   command.action([options] { return exit_status(measure_all(*options)); });
 }
 
@@ -333,6 +447,9 @@ void add_commands(Command& program) {
       "bench", "Measure calls, transfers and more between processes on this machine, beside its limits");
   bench.require_command();
   add_measurements(bench);
+  add_p2p(bench);
+  add_transfer(bench);
+  add_serve(bench);
   add_idle(bench);
   add_null(bench);
   add_ctrl(bench);

@@ -93,7 +93,7 @@ Result<std::string> CtrlServer::start_store(const std::string& kind) {
 Result<std::string> CtrlServer::start_redis() {
   std::uint16_t port = 0;
   {
-    const auto free = listen_loopback();
+    const auto free = listen_tcp();
     if (!free) return free.error();
     port = free->port;
   }

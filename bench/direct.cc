@@ -25,6 +25,7 @@ class Direct::Notification final : public transport::Operation {
 Direct::Direct(const Options& options, std::string name) : options_(options) {
   handshake_.self = {std::move(name), InstanceId::random()};
   handshake_.provider = options.provider;
+  handshake_.token = shared_token();
 }
 
 Result<std::unique_ptr<Direct>> Direct::create(const Options& options, std::string name,
@@ -71,7 +72,8 @@ Status Direct::serve() {
   rpc::Service service("bench");
   SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
   SLIME_TRY(server_.add(service));
-  auto listener = transport::Listener::listen(*loop_, *port_, "127.0.0.1:0", false, handshake_, *this);
+  auto listener = transport::Listener::listen(*loop_, *port_, listen_address(options_), options_.insecure,
+                                              handshake_, *this);
   if (!listener) return std::move(listener).error();
   listener_ = std::move(*listener);
   return {};

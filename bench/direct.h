@@ -24,7 +24,7 @@ class Direct final : private transport::Acceptor, private rpc::ChannelOwner {
                                                 std::uint64_t region_bytes);
   ~Direct();
 
-  // Serves "bench" with the method "echo" on a free port of loopback, or of the device's address.
+  // Serves "bench" with the method "echo" on a free port of the host of the options.
   Status serve();
   [[nodiscard]] std::string address() const { return listener_->address(); }
   // Connects, and waits until a message went both ways.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "bench/histogram.h"
 #include "bench/machine_limits.h"
 #include "bench/process.h"
+#include "bench/server_end.h"
 #include "bench/shared.h"
 
 namespace slime::bench {
@@ -23,6 +25,7 @@ constexpr Nanos kLongAnswer = std::chrono::minutes(10);  // of a limit; of conne
 struct Totals {
   Histogram latency;
   std::map<std::string, double> sums;  // of the results, by their names
+  double seconds = 0;                  // of the slowest client
   double ops_per_s = 0;
   double least_ops_per_s = 0;  // of the slowest client
   double server_cpu = 0;
@@ -38,6 +41,7 @@ Status add_result(const std::string& text, Totals& totals) {
   const double ops_per_s = sums.at("operations").get<double>() / result.at("seconds").get<double>();
   totals.least_ops_per_s = totals.sums.empty() ? ops_per_s : std::min(totals.least_ops_per_s, ops_per_s);
   totals.ops_per_s += ops_per_s;
+  totals.seconds = std::max(totals.seconds, result.at("seconds").get<double>());
   for (const auto& [name, value] : sums.items()) totals.sums[name] += value.get<double>();
   totals.verified = totals.verified && result.at("verified").get<bool>();
   return {};
@@ -48,7 +52,7 @@ struct Usage {
   double faults = 0;
 };
 
-Result<Usage> server_usage(Child& server) {
+Result<Usage> server_usage(ServerEnd& server) {
   auto text = server.ask("CPU", "CPU", kAnswer);
   if (!text) return std::move(text).error();
   Usage out;
@@ -73,8 +77,8 @@ class Measurement {
     return static_cast<double>(options_.size) * options_.count * (options_.is_calls() ? 2 : 1);
   }
 
-  const Options options_;
-  std::vector<Child> server_;  // one
+  Options options_;
+  std::unique_ptr<ServerEnd> server_;
   std::vector<Child> clients_;
   const json machine_ = machine_facts();  // before the measurement loads the machine
   std::string provider_;                  // of the connections
@@ -87,17 +91,17 @@ class Measurement {
 };
 
 Status Measurement::start() {
-  const std::string options = options_.to_text();
-  auto server = Child::start({"bench-server", options});
+  show(options_.to.empty() ? "starting the server" : str("opening the server at ", options_.to));
+  auto server = options_.to.empty() ? start_child_end(options_) : open_remote_end(options_);
   if (!server) return std::move(server).error();
-  server_.push_back(std::move(*server));
-  auto address = server_[0].expect("READY", kAnswer);
-  if (!address) return std::move(address).error();
+  server_ = std::move(*server);
+  const std::string options = options_.to_text();
   for (std::uint32_t i = 0; i < options_.clients; ++i) {
-    auto client = Child::start({"bench-client", options, str(*address, "#", i)});
+    auto client = Child::start({"bench-client", options, str(server_->address(), "#", i)});
     if (!client) return std::move(client).error();
     clients_.push_back(std::move(*client));
   }
+  show("connecting and warming up");
   for (Child& client : clients_) {
     auto provider = client.expect("READY", to_nanos(options_.warmup_seconds) + 2 * kAnswer);
     if (!provider) return std::move(provider).error();
@@ -109,8 +113,10 @@ Status Measurement::start() {
 
 // Runs the first `count` clients at the same time.
 Result<Totals> Measurement::run_clients(std::size_t count) {
-  const Nanos longest = options_.bench == "connect" ? kLongAnswer : to_nanos(options_.seconds) + kAnswer;
-  auto before = server_usage(server_[0]);
+  const Nanos longest = options_.bench == "connect" || options_.iterations > 0
+                            ? kLongAnswer
+                            : to_nanos(options_.seconds) + kAnswer;
+  auto before = server_usage(*server_);
   if (!before) return std::move(before).error();
   for (std::size_t i = 0; i < count; ++i) SLIME_TRY(clients_[i].write_line("GO"));
   Totals totals;
@@ -119,7 +125,7 @@ Result<Totals> Measurement::run_clients(std::size_t count) {
     if (!result) return std::move(result).error();
     SLIME_TRY(add_result(*result, totals));
   }
-  auto after = server_usage(server_[0]);
+  auto after = server_usage(*server_);
   if (!after) return std::move(after).error();
   totals.server_cpu = after->cpu_seconds - before->cpu_seconds;
   totals.server_faults = after->faults - before->faults;
@@ -135,6 +141,8 @@ void Measurement::add_figures(const Totals& totals) {
   figures_.add("p50_us", totals.latency.quantile(0.5) / nanos_per_us);
   figures_.add("p99_us", totals.latency.quantile(0.99) / nanos_per_us);
   figures_.add("p999_us", totals.latency.quantile(0.999) / nanos_per_us);
+  figures_.add("operations", operations);
+  figures_.add("measured_seconds", totals.seconds);
   figures_.add("ops_per_s", totals.ops_per_s * (options_.bench == "cache" ? options_.count : 1));
   figures_.add("client_cpu_s_per_million", each("cpu") * 1e6);
   figures_.add("server_cpu_s_per_million", totals.server_cpu / operations * 1e6);
@@ -161,8 +169,9 @@ void Measurement::add_figures(const Totals& totals) {
 }
 
 Status Measurement::add_limit() {
+  show(str("measuring the limit: ", limit_.name));
   const auto values = measure_limit(
-      limit_, limit_options(options_), server_[0], [this](const std::string& command) -> Result<double> {
+      limit_, limit_options(options_), *server_, [this](const std::string& command) -> Result<double> {
         auto text = clients_[0].ask(str("LIMIT ", command), "LIMIT", kLongAnswer);
         if (!text) return std::move(text).error();
         return json::parse(*text).get<double>();
@@ -178,7 +187,7 @@ Status Measurement::add_limit_of_all() {
   const std::string what = str(limit_word(limit_.kind), " ", limit_variants(limit_.kind, options_).front());
   std::vector<std::string> words;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
-    auto word = server_[0].ask(str("RAW ", what), "RAW", kAnswer);
+    auto word = server_->ask(str("RAW ", what), "RAW", kAnswer);
     if (!word) return std::move(word).error();
     words.push_back(std::move(*word));
   }
@@ -205,16 +214,23 @@ Status Measurement::run_round() {
     alone_.push_back(alone->ops_per_s);
     verified_ = verified_ && alone->verified;
   }
-  return add_limit();
+  return options_.limits ? add_limit() : Status();
 }
 
 Result<json> Measurement::run() {
-  for (std::uint32_t round = 0; round < options_.rounds; ++round) SLIME_TRY(run_round());
+  for (std::uint32_t round = 0; round < options_.rounds; ++round) {
+    show(str("measuring, round ", round + 1, " of ", options_.rounds));
+    SLIME_TRY(run_round());
+  }
   json out = {{"bench", options_.bench},     {"provider", provider_},       {"mode", options_.mode},
               {"face", options_.face},       {"size", options_.size},       {"inflight", options_.inflight},
               {"threads", options_.threads}, {"clients", options_.clients}, {"seconds", options_.seconds},
               {"rounds", options_.rounds},   {"verified", verified_},       {"machine", machine_}};
   figures_.put(out, limit_);
+  if (!options_.to.empty()) {
+    out["to"] = options_.to;
+    out["server_machine"] = json::parse(server_->machine(), nullptr, false);
+  }
   if (options_.moves_blocks()) {
     out["operation"] = options_.operation;
     out["count"] = options_.count;
@@ -249,12 +265,18 @@ Result<json> Measurement::run() {
 
 }  // namespace
 
-Result<std::string> measure(const Options& options) {
+Result<json> measure_one(const Options& options) {
   SLIME_TRY(options.validate());
   install_interrupt_flag();
   Measurement measurement(options);
-  SLIME_TRY(measurement.start());
-  auto report = measurement.run();
+  const Status started = measurement.start();
+  auto report = started.ok() ? measurement.run() : Result<json>(started);
+  show("");
+  return report;
+}
+
+Result<std::string> measure(const Options& options) {
+  auto report = measure_one(options);
   if (!report) return std::move(report).error();
   return report->dump();
 }

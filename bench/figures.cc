@@ -32,6 +32,7 @@ void Figures::put(json& out, const Limit& limit) const {
     spread[name] = {*least, *most};
   }
   out["spread"] = std::move(spread);
+  if (limits_.empty()) return;
   const std::vector<double>& ours = values_.at(limit.figure);
   const auto& [variant, limits] = best(limit);
   const double value = median(limits);

@@ -20,7 +20,8 @@ class Figures {
   void add_limit(double value, const std::string& variant);
 
   // Puts into `out` each figure's median, and in "spread" its least and largest round; the limit
-  // with its spread; the ratio of the medians, and the least and largest ratio of single rounds.
+  // with its spread, if it was measured; the ratio of the medians, and the least and largest ratio
+  // of single rounds.
   void put(nlohmann::json& out, const Limit& limit) const;
 
  private:

@@ -21,6 +21,7 @@ Status Load::run(Nanos span, Outcome& out) {
   }
   TimePoint now = begin;
   std::uint32_t live = slots_;
+  std::uint64_t begun = slots_;
   for (std::uint32_t i = 0; live > 0; i = i + 1 == slots_ ? 0 : i + 1) {
     if (started[i] == TimePoint{}) continue;
     SLIME_TRY(finish(i));
@@ -28,7 +29,9 @@ Status Load::run(Nanos span, Outcome& out) {
     out.latency.add(static_cast<std::uint64_t>((now - started[i]).count()));
     ++out.operations;
     out.verified = check(i) && out.verified;
-    if (now - begin < span && !interrupted()) {
+    const bool more = stop_after_ == 0 ? now - begin < span : begun < stop_after_;
+    if (more && !interrupted()) {
+      ++begun;
       started[i] = checks_ ? steady_clock().now() : now;
       SLIME_TRY(start(i));
     } else {
@@ -90,7 +93,7 @@ class Blocks final : public Load {
       const std::size_t first = next();
       return verify_written(first, first + options_.count);
     }
-    if (options_.operation == "write") return verify_written(0, blocks_.size());
+    if (options_.operation == "write" || options_.dual) return verify_written(0, blocks_.size());
     ByteVector all(region_bytes(options_) * options_.clients);
     Rng(kSeed).fill(all);
     return std::ranges::all_of(blocks_, [&](const Block& block) {
@@ -102,7 +105,8 @@ class Blocks final : public Load {
   Status start(std::uint32_t slot) override {
     const std::size_t first = options_.cold ? next() : std::size_t{slot} * options_.count;
     seen_[first] = true;
-    return face_->move(slot, first, options_.count, options_.operation == "write");
+    const bool back = options_.dual && slot % 2 == 1;
+    return face_->move(slot, first, options_.count, (options_.operation == "write") != back);
   }
   Status finish(std::uint32_t slot) override { return face_->finish(slot); }
   [[nodiscard]] transport::EndpointCounters counters() const override { return face_->counters(); }

@@ -39,6 +39,8 @@ class Load {
   virtual ~Load() = default;
   // Keeps an operation in each slot under way until `span` is over, or Ctrl-C. Adds them to `out`.
   virtual Status run(Nanos span, Outcome& out);
+  // Ends run() after this many operations in place of its span; 0: after the span.
+  void stop_after(std::uint64_t operations) { stop_after_ = operations; }
   // Touches all memory that run() uses: the first use of memory costs more.
   virtual Status warm_up(Nanos span) {
     Outcome unused;
@@ -59,6 +61,7 @@ class Load {
 
   const std::uint32_t slots_;
   const bool checks_;
+  std::uint64_t stop_after_ = 0;
 };
 
 // A client's connection to the server: of an agent, or a Channel and its endpoint, which the caller
@@ -104,6 +107,7 @@ struct LoadClient {
 // Connect to the server at `address`.
 Result<LoadClient> make_call_load(const Options& options, const std::string& address, std::uint32_t index);
 Result<LoadClient> make_block_load(const Options& options, const std::string& address, std::uint32_t index);
+Result<LoadClient> make_message_load(const Options& options, const std::string& address);
 Result<LoadClient> make_notify_load(const Options& options, const std::string& address);
 Result<LoadClient> make_connect_load(const Options& options, const std::string& address);
 Result<LoadClient> make_cache_load(const Options& options, const std::string& address);

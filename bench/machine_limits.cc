@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 #include <thread>
 
+#include "base/random.h"
 #include "base/str.h"
 #include "bench/shared.h"
 
@@ -61,12 +63,27 @@ TcpRole role_of(LimitKind kind) {
   return kind == LimitKind::kTcpEcho ? TcpRole::kEcho : TcpRole::kReceive;
 }
 
-TcpShape tcp_shape(const CommandWords& words, const Options& options) {
-  if (words.kind == LimitKind::kTcpConnect) return {.size = options.size};
-  if (words.kind == LimitKind::kTcpEcho)
-    return {.size = options.size, .inflight = options.inflight, .spin = spins(options)};
+TcpShape tcp_shape(const CommandWords& words, const Options& options, std::uint64_t pass) {
+  TcpShape out{.size = options.size, .host = options.host, .pass = pass};
+  if (words.kind == LimitKind::kTcpConnect) return out;
+  if (words.kind == LimitKind::kTcpEcho) {
+    out.inflight = options.inflight;
+    out.spin = spins(options);
+    return out;
+  }
   const auto [chunk, buffer] = two_numbers(words.variant);
-  return {.size = chunk, .socket_bytes = static_cast<int>(buffer), .region_bytes = region_bytes(options)};
+  out.size = chunk;
+  out.socket_bytes = static_cast<int>(buffer);
+  out.region_bytes = region_bytes(options);
+  return out;
+}
+
+// Returns the number that a client off loopback sends first: other programs may find the port.
+std::uint64_t draw_pass(const Options& options) {
+  if (options.host == TcpShape{}.host) return 0;
+  std::uint64_t out = 0;
+  random_bytes(std::as_writable_bytes(std::span(&out, 1)));
+  return out;
 }
 
 Limit block_limit(const Options& options, bool shared_memory) {
@@ -185,10 +202,11 @@ Result<std::string> LimitServer::prepare(const std::string& command) {
     case LimitKind::kTcpConnect: {
       // A thread that accepts blocks in the kernel, so no other thread pauses for it.
       const bool accepts = words->kind == LimitKind::kTcpConnect;
-      auto port = serve_tcp(role_of(words->kind), tcp_shape(*words, options_),
+      const std::uint64_t pass = draw_pass(options_);
+      auto port = serve_tcp(role_of(words->kind), tcp_shape(*words, options_, pass),
                             accepts ? std::make_shared<std::atomic<int>>() : busy_);
       if (!port) return std::move(port).error();
-      return str(*port);
+      return str(*port, ":", pass);
     }
     case LimitKind::kProcessVm:
       SLIME_TRY(make_once(foreign_, region_bytes(options_)));
@@ -241,14 +259,14 @@ Result<double> LimitClient::measure(const std::string& command) {
       return figure(*echo);
     }
     case LimitKind::kTcpEcho: {
-      const auto echo = tcp_echo(port, tcp_shape(*words, options_), span);
+      const auto echo = tcp_echo(port, tcp_shape(*words, options_, second), span);
       if (!echo) return echo.error();
       return figure(*echo);
     }
     case LimitKind::kTcpStream:
-      return tcp_stream(port, tcp_shape(*words, options_), span);
+      return tcp_stream(port, tcp_shape(*words, options_, second), span);
     case LimitKind::kTcpConnect:
-      return tcp_connections(port, tcp_shape(*words, options_), options_.count);
+      return tcp_connections(port, tcp_shape(*words, options_, second), options_.count);
     case LimitKind::kMemcpy:
     case LimitKind::kPlainMemcpy:
     case LimitKind::kProcessVm:
@@ -258,7 +276,7 @@ Result<double> LimitClient::measure(const std::string& command) {
 }
 
 Result<std::vector<LimitValue>> measure_limit(
-    const Limit& limit, const Options& options, Child& server,
+    const Limit& limit, const Options& options, ServerEnd& server,
     const std::function<Result<double>(const std::string& command)>& measure) {
   std::vector<LimitValue> values;
   for (const std::string& variant : limit_variants(limit.kind, options)) {

@@ -12,6 +12,7 @@
 #include "bench/process.h"
 #include "bench/raw.h"
 #include "bench/raw_copy.h"
+#include "bench/server_end.h"
 
 namespace slime::bench {
 
@@ -83,7 +84,7 @@ struct LimitValue {
 // Measures each variant. The LimitServer of `server` answers "RAW <command>"; `measure` is the
 // client's side.
 Result<std::vector<LimitValue>> measure_limit(
-    const Limit& limit, const Options& options, Child& server,
+    const Limit& limit, const Options& options, ServerEnd& server,
     const std::function<Result<double>(const std::string& command)>& measure);
 
 }  // namespace slime::bench

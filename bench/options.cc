@@ -24,6 +24,16 @@ Status validate_cold(const Options& options) {
   return {};
 }
 
+// Checks what the command line checks, too, for options that come from another host.
+Status validate_numbers(const Options& options) {
+  const auto within = [](std::uint64_t value, std::uint64_t most) { return value >= 1 && value <= most; };
+  if (!within(options.count, 100'000)) return bad("--count: 1 to 100000");
+  if (!within(options.inflight, 4096)) return bad("--inflight: 1 to 4096");
+  if (!within(options.clients, 64)) return bad("--clients: 1 to 64");
+  if (!within(options.threads, 64)) return bad("--threads: 1 to 64");
+  return {};
+}
+
 Status validate_cache(const Options& options) {
   if (options.size > std::uint64_t{1} << 30) return bad("--size: 1 byte to 1 GiB");
   if (std::max(options.pool_bytes, options.size * options.count) > kMaxRegion)
@@ -34,6 +44,7 @@ Status validate_cache(const Options& options) {
 }  // namespace
 
 Status Options::validate() const {
+  SLIME_TRY(validate_numbers(*this));
   if (size == 0) return bad("--size: at least 1 byte");
   if (bench == "connect") return size > kMaxRegion / 2 ? bad("--size: at most 2 GiB") : Status();
   if (bench == "cache") return validate_cache(*this);
@@ -54,7 +65,8 @@ Status Options::validate() const {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Options, bench, face, provider, mode, operation, size, count,
                                                 memory, cold, pool_bytes, adjacent, inflight, threads,
-                                                beside_bytes, clients, seconds, warmup_seconds)
+                                                beside_bytes, dual, iterations, clients, seconds,
+                                                warmup_seconds, host, insecure)
 
 std::string Options::to_text() const { return json(*this).dump(); }
 

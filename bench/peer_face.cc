@@ -16,6 +16,7 @@ class PeerFace final : public Face {
         moves_blocks_(options.moves_blocks()),
         prepared_(options.face == "prepared"),
         numbers_(options.face == "numbers"),
+        naive_(options.face == "naive"),
         agent_(connection.agent),
         peer_(connection.peer),
         calls_(options.inflight),
@@ -33,6 +34,8 @@ class PeerFace final : public Face {
     } else if (numbers_) {
       const BlockIds blocks = numbers(first, count);
       moves_[slot] = write ? peer_.write_blocks(blocks) : peer_.read_blocks(blocks);
+    } else if (naive_) {
+      return move_one_by_one(slot, std::span<const Copy>(copies_).subspan(first, count), write);
     } else {
       const auto copies = std::span<const Copy>(copies_).subspan(first, count);
       moves_[slot] = write ? peer_.write(copies) : peer_.read(copies);
@@ -75,6 +78,14 @@ class PeerFace final : public Face {
             .remote_ids = std::span(remote_ids_).subspan(first, count),
             .block_bytes = options_.size};
   }
+  // Waits for each block but the last, which finish() waits for.
+  Status move_one_by_one(std::uint32_t slot, std::span<const Copy> copies, bool write) {
+    for (const Copy& copy : copies) {
+      moves_[slot] = write ? peer_.write({&copy, 1}) : peer_.read({&copy, 1});
+      if (&copy != &copies.back()) SLIME_TRY(moves_[slot].wait().status());
+    }
+    return {};
+  }
   // Prepares a batch for each operation, in both directions.
   Status prepare() {
     for (std::size_t first = 0; first < copies_.size(); first += options_.count) {
@@ -92,6 +103,7 @@ class PeerFace final : public Face {
   const bool moves_blocks_;  // of options_, without comparing texts in each operation
   const bool prepared_;
   const bool numbers_;
+  const bool naive_;
   const std::shared_ptr<PeerAgent> agent_;
   Peer peer_;
   std::vector<Future<ByteVector>> calls_;

@@ -37,7 +37,9 @@ json spreads_of(const json& object) {
 // spread shows its least and largest round.
 void add_rows(const json& object, const std::string& prefix, const json& spread, Rows& rows) {
   for (const auto& [key, value] : object.items()) {
-    if (key == "machine" || key == "spread" || key == "ratio_spread" || value.is_null()) continue;
+    if (key == "machine" || key == "server_machine" || key == "spread" || key == "ratio_spread" ||
+        value.is_null())
+      continue;
     const std::string name = prefix.empty() ? key : str(prefix, ".", key);
     if (value.is_object()) {
       add_rows(value, name, spreads_of(value), rows);
@@ -61,10 +63,81 @@ std::string table_of(const json& report) {
   return out;
 }
 
+std::string csv_value(const json& value) {
+  if (value.is_null()) return {};
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Adds a column for each value of an object, except lists.
+void add_columns(const json& object, const std::string& prefix, Rows& columns) {
+  for (const auto& [key, value] : object.items()) {
+    if (key == "machine" || key == "server_machine" || key == "server_machine" || value.is_array()) continue;
+    const std::string name = prefix.empty() ? key : str(prefix, ".", key);
+    if (value.is_object())
+      add_columns(value, name, columns);
+    else
+      columns.emplace_back(name, csv_value(value));
+  }
+}
+
+// Returns the rows of a sweep as a table, below the facts that all rows share.
+std::string sweep_table(const json& report) {
+  json facts = report;
+  for (const char* key : {"rows", "columns"}) facts.erase(key);
+  std::vector<std::vector<std::string>> lines{report["columns"].get<std::vector<std::string>>()};
+  for (const json& row : report["rows"]) {
+    lines.emplace_back();
+    for (const std::string& name : lines.front()) lines.back().push_back(cell(row.at(name)));
+  }
+  std::vector<std::size_t> widths(lines.front().size());
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string out = table_of(facts) + "\n";
+  for (const auto& line : lines) {
+    out += "\n";
+    for (std::size_t i = 0; i < line.size(); ++i)
+      out += str(i == 0 ? "" : "  ", std::string(widths[i] - line[i].size(), ' '), line[i]);
+  }
+  return out;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
 }  // namespace
+
+std::string format_csv(const std::string& report) {
+  const json parsed = json::parse(report);
+  json rows = json::array({parsed});
+  for (const char* name : {"rows", "runs"}) {
+    if (parsed.contains(name)) rows = parsed[name];
+  }
+  std::string names;
+  std::string lines;
+  for (const json& row : rows) {
+    Rows columns;
+    for (const auto& name : parsed.value("columns", std::vector<std::string>()))
+      columns.emplace_back(name, csv_value(row.at(name)));
+    if (columns.empty()) add_columns(row, "", columns);
+    names.clear();
+    std::string line;
+    for (const auto& [name, text] : columns) {
+      names += str(",", csv_field(name));
+      line += str(",", csv_field(text));
+    }
+    lines += str("\n", line.substr(1));
+  }
+  return names.substr(1) + lines;
+}
 
 std::string format_report(const std::string& report) {
   json j = json::parse(report);
+  if (j.contains("rows")) return sweep_table(j);
   if (!j.contains("runs")) return table_of(j);
   std::string out;
   for (const json& run : j["runs"]) out += str(table_of(run), "\n\n");

@@ -1,6 +1,7 @@
 #include "bench/process.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -20,6 +21,12 @@ void answer(std::string_view line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fputc('\n', stdout);
   std::fflush(stdout);
+}
+
+void show(std::string_view what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(what.size()), what.data());
+  std::fflush(stderr);
 }
 
 int exit_status_of(const Status& status) {

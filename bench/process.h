@@ -14,6 +14,8 @@ namespace slime::bench {
 std::optional<std::string> read_command();
 // Writes a line to stdout, and flushes it.
 void answer(std::string_view line);
+// Replaces the line of progress on stderr if stderr is a terminal.
+void show(std::string_view what);
 // Returns the exit status of a child. Answers an error as Child::expect() reads it.
 int exit_status_of(const Status& status);
 

@@ -3,20 +3,22 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <thread>
 #include <vector>
 
+#include "base/address.h"
 #include "bench/histogram.h"
 
 namespace slime::bench {
 namespace {
 
 // Sets the buffers before connect() or listen(): later the window no longer grows with them.
-Result<UniqueFd> make_socket(const TcpShape& shape) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Result<UniqueFd> make_socket(const TcpShape& shape, int family) {
+  UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return from_errno("socket", errno);
   const int one = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -25,14 +27,6 @@ Result<UniqueFd> make_socket(const TcpShape& shape) {
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &shape.socket_bytes, sizeof shape.socket_bytes);
   }
   return fd;
-}
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return address;
 }
 
 void serve_connection(int fd, TcpRole role, const TcpShape& shape) {
@@ -53,7 +47,7 @@ void serve_connection(int fd, TcpRole role, const TcpShape& shape) {
 
 void serve_listener(int listener, TcpRole role, const TcpShape& shape) {
   do {
-    const UniqueFd fd = accept_loopback(listener);
+    const UniqueFd fd = accept_tcp(listener, shape);
     if (!fd.valid()) return;
     serve_connection(fd.get(), role, shape);
   } while (role == TcpRole::kAccept);
@@ -78,38 +72,51 @@ Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool sp
   return {};
 }
 
-Result<UniqueFd> connect_loopback(std::uint16_t port, const TcpShape& shape) {
-  auto fd = make_socket(shape);
+Result<UniqueFd> connect_tcp(std::uint16_t port, const TcpShape& shape) {
+  const auto address = SocketAddress::numeric({shape.host, port});
+  if (!address) return address.error();
+  auto fd = make_socket(shape, address->family());
   if (!fd) return fd;
-  const sockaddr_in address = loopback(port);
-  if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return from_errno("connect", errno);
-  }
+  if (::connect(fd->get(), address->data(), address->length()) != 0) return from_errno("connect", errno);
+  if (shape.pass == 0) return fd;
+  std::uint64_t pass = shape.pass;
+  SLIME_TRY(transfer(fd->get(), reinterpret_cast<std::byte*>(&pass), sizeof pass, true, false));
   return fd;
 }
 
-Result<LoopbackListener> listen_loopback(const TcpShape& shape) {
-  auto listener = make_socket(shape);
+Result<TcpListener> listen_tcp(const TcpShape& shape) {
+  const auto address = SocketAddress::numeric({shape.host, 0});
+  if (!address) return address.error();
+  auto listener = make_socket(shape, address->family());
   if (!listener) return std::move(listener).error();
-  sockaddr_in address = loopback(0);
-  if (bind(listener->get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return from_errno("bind", errno);
+  if (bind(listener->get(), address->data(), address->length()) != 0) return from_errno("bind", errno);
   if (listen(listener->get(), SOMAXCONN) != 0) return from_errno("listen", errno);
-  socklen_t length = sizeof address;
-  if (getsockname(listener->get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    return from_errno("getsockname", errno);
-  return LoopbackListener{std::move(*listener), ntohs(address.sin_port)};
+  const auto bound = SocketAddress::of_socket(listener->get());
+  if (!bound) return bound.error();
+  return TcpListener{std::move(*listener), bound->to_address().port};
 }
 
-UniqueFd accept_loopback(int listener) {
-  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-  const int one = 1;
-  if (fd.valid()) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  return fd;
+UniqueFd accept_tcp(int listener, const TcpShape& shape) {
+  for (;;) {
+    UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd.valid()) return fd;
+    const int one = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (shape.pass == 0) return fd;
+    // A stranger that says nothing holds the port for this long.
+    const timeval patience{.tv_sec = 1, .tv_usec = 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    std::uint64_t pass = 0;
+    const bool whole = ::recv(fd.get(), &pass, sizeof pass, MSG_WAITALL) == sizeof pass;
+    if (!whole || pass != shape.pass) continue;
+    const timeval forever{};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
+    return fd;
+  }
 }
 
 Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy) {
-  auto listener = listen_loopback(shape);
+  auto listener = listen_tcp(shape);
   if (!listener) return std::move(listener).error();
   const std::uint16_t port = listener->port;
   busy->fetch_add(1);
@@ -123,7 +130,7 @@ Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy&
 }
 
 Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) {
-  auto fd = connect_loopback(port, shape);
+  auto fd = connect_tcp(port, shape);
   if (!fd) return std::move(fd).error();
   std::vector<std::byte> window(shape.size * shape.inflight, std::byte{1});
   Histogram latency;
@@ -142,7 +149,7 @@ Result<RawEcho> tcp_echo(std::uint16_t port, const TcpShape& shape, Nanos span) 
 }
 
 Result<double> tcp_stream(std::uint16_t port, const TcpShape& shape, Nanos span) {
-  auto fd = connect_loopback(port, shape);
+  auto fd = connect_tcp(port, shape);
   if (!fd) return std::move(fd).error();
   std::vector<std::byte> buffer(std::max<std::size_t>(shape.size, shape.region_bytes), std::byte{1});
   std::size_t offset = 0;
@@ -170,7 +177,7 @@ Result<double> tcp_connections(std::uint16_t port, const TcpShape& shape, std::u
   Histogram latency;
   for (std::uint32_t i = 0; i < count; ++i) {
     const TimePoint begin = steady_clock().now();
-    auto fd = connect_loopback(port, shape);
+    auto fd = connect_tcp(port, shape);
     if (!fd) return std::move(fd).error();
     SLIME_TRY(transfer(fd->get(), message.data(), message.size(), true, false));
     SLIME_TRY(transfer(fd->get(), message.data(), message.size(), false, false));

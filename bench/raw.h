@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -34,13 +35,15 @@ void serve_ring(const Pages& memory, const RingShape& shape);
 // Keeps all slots under way for `span`, and compares the replies. Blocks.
 Result<RawEcho> ring_echo(const Pages& memory, const RingShape& shape, Nanos span);
 
-// The limits of loopback TCP, between the two processes of a measurement. The functions block.
+// The limits of TCP, between the two processes of a measurement. The functions block.
 
 struct TcpShape {
-  std::uint64_t size = 0;      // bytes of a message, or of one send and one receive of a stream
-  std::uint32_t inflight = 1;  // messages of one window
-  bool spin = false;           // otherwise a wait blocks in the kernel
-  int socket_bytes = 0;        // SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses
+  std::uint64_t size = 0;          // bytes of a message, or of one send and one receive of a stream
+  std::uint32_t inflight = 1;      // messages of one window
+  bool spin = false;               // otherwise a wait blocks in the kernel
+  int socket_bytes = 0;            // SO_SNDBUF and SO_RCVBUF; 0: the kernel chooses
+  std::string host = "127.0.0.1";  // of the server, as a number
+  std::uint64_t pass = 0;          // the client sends it first; 0: nothing, on loopback
   // of a stream: bytes of its source memory, and of its target memory
   std::size_t region_bytes = 0;
 };
@@ -55,19 +58,20 @@ enum class TcpRole : std::uint8_t {
 // cores to them.
 using Busy = std::shared_ptr<std::atomic<int>>;
 
-// Sockets of loopback with TCP_NODELAY. accept_loopback() returns none when the listener has ended.
-struct LoopbackListener {
+// Sockets of the shape's host with TCP_NODELAY. accept_tcp() returns no socket when the listener
+// has ended.
+struct TcpListener {
   UniqueFd fd;
   std::uint16_t port = 0;
 };
-Result<LoopbackListener> listen_loopback(const TcpShape& shape = {});
-UniqueFd accept_loopback(int listener);
-Result<UniqueFd> connect_loopback(std::uint16_t port, const TcpShape& shape = {});
+Result<TcpListener> listen_tcp(const TcpShape& shape = {});
+UniqueFd accept_tcp(int listener, const TcpShape& shape = {});
+Result<UniqueFd> connect_tcp(std::uint16_t port, const TcpShape& shape = {});
 // Sends or receives `size` bytes. kUnavailable when the connection ends before.
 Status transfer(int fd, std::byte* data, std::size_t size, bool sending, bool spin);
 
-// Serves a free port of loopback in a thread, which ends with its connection or with the process.
-// Returns the port.
+// Serves a free port of the shape's host in a thread, which ends with its connection or with the
+// process. Returns the port.
 Result<std::uint16_t> serve_tcp(TcpRole role, const TcpShape& shape, const Busy& busy);
 
 // Client of kEcho: sends windows there and back for `span`.

@@ -9,6 +9,7 @@
 #include "bench/direct.h"
 #include "bench/load.h"
 #include "bench/machine_limits.h"
+#include "bench/messages.h"
 #include "bench/pages.h"
 #include "bench/process.h"
 #include "bench/shared.h"
@@ -43,10 +44,19 @@ Status serve_channels(const Options& options) {
 
 Status serve(const Options& options) {
   if (options.face == "channel") return serve_channels(options);
-  auto agent = PeerAgent::start(agent_options(options, "bench-server"));
+  PeerAgentOptions self = agent_options(options, "bench-server");
+  self.listen = listen_address(options);
+  self.insecure = options.insecure;
+  auto agent = PeerAgent::start(std::move(self));
   if (!agent) return std::move(agent).error();
   rpc::Service service("bench");
   SLIME_TRY(service.add("echo", [](ByteVector data) { return data; }, {.run = rpc::Run::kInline}));
+  std::unique_ptr<MessageServer> messages;
+  if (options.sends()) {
+    auto started = MessageServer::start(**agent, service, options);
+    if (!started) return std::move(started).error();
+    messages = std::move(*started);
+  }
   SLIME_TRY((*agent)->serve(service));
   Pages foreign;
   MemoryRegion region;
@@ -74,6 +84,7 @@ Status serve(const Options& options) {
   }
   answer(str("READY ", (*agent)->address()));
   serve_commands(options, [&] { (*agent)->poll(kServerPoll); });
+  messages.reset();
   if (cache) SLIME_TRY(cache->close());
   return (*agent)->close();
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "agent/peer_agent.h"
+#include "base/address.h"
 #include "bench/options.h"
 #include "bench/pages.h"
 
@@ -28,6 +30,26 @@ inline std::uint64_t object_count(const Options& options) {
   return count / options.count * options.count;
 }
 
+// Returns the bytes that the server of a measurement holds for all of its clients.
+inline std::uint64_t server_bytes(const Options& options) {
+  constexpr std::uint64_t kCopies = 3;  // start_cache_server()
+  if (options.bench == "cache") return kCopies * object_count(options) * options.size;
+  if (options.moves_blocks()) return region_bytes(options) * options.clients;
+  // Bodies and messages that are under way; agents connect one after the other.
+  const std::uint64_t messages = options.sends() ? options.count : 1;
+  return options.beside_bytes + options.size * messages * options.inflight * options.clients;
+}
+
+// Returns the secret of all processes of a measurement: $SLIME_TOKEN, which they inherit. Empty if
+// there is none.
+inline std::string shared_token() {
+  const char* token = std::getenv("SLIME_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
+// Returns the address at which the server of a measurement listens, with a free port.
+inline std::string listen_address(const Options& options) { return Address{options.host, 0}.to_string(); }
+
 // memcmp is eight times as fast as std::byte's ==, which compilers make a loop of single bytes, and
 // which takes as long as a call of 16 MiB.
 inline bool same_bytes(Bytes a, Bytes b) {
@@ -38,6 +60,7 @@ inline PeerAgentOptions agent_options(const Options& options, std::string name) 
   PeerAgentOptions out;
   out.name = std::move(name);
   out.provider = options.provider;
+  out.token = shared_token();
   out.progress = options.mode == "caller" ? Progress::kCaller : Progress::kThread;
   return out;
 }

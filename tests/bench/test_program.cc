@@ -8,89 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/files.h"
+#include "tests/bench/program.h"
 #include "tests/support/folder.h"
-#include "tests/support/process.h"
-#include "tests/support/settings.h"
 
+namespace slime::bench::program_test {
 namespace {
 
-using nlohmann::json;
-using slime::test::Folder;
-using slime::test::Process;
-using namespace std::chrono_literals;
-
-const slime::Nanos kPatience = slime::test::patient(120s);
-
-Process start(std::vector<std::string> arguments) {
-  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$0\" bench \"$@\" 2>&1",
-                                slime::test::built_file("cli/slime")};
-  argv.insert(argv.end(), arguments.begin(), arguments.end());
-  auto process = Process::spawn(std::move(argv));
-  REQUIRE_MESSAGE(process.has_value(), process.status().to_string());
-  return *std::move(process);
-}
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;
-};
-
-Outcome finish(Process process) {
-  Outcome out;
-  for (auto line = process.read_line(kPatience); line; line = process.read_line(kPatience)) {
-    out.text.append(*line).append("\n");
-  }
-  const auto ended = process.wait(kPatience);
-  REQUIRE_MESSAGE(ended.has_value(), ended.status().to_string());
-  CHECK_FALSE(ended->signaled);
-  out.exit_code = ended->value;
-  return out;
-}
-
-Outcome run(const std::vector<std::string>& arguments) { return finish(start(arguments)); }
-
-json report(std::vector<std::string> arguments) {
-  arguments.emplace_back("--json");
-  const Outcome outcome = run(arguments);
-  CAPTURE(outcome.text);
-  CHECK(outcome.exit_code == 0);
-  json out = json::parse(outcome.text, nullptr, false);
-  REQUIRE(out.is_object());
-  return out;
-}
-
-// What every report of every measurement has.
-void check_report(const json& report, const std::string& provider) {
-  CAPTURE(report.dump());
-  CHECK(report["provider"] == provider);
-  CHECK(report.value("verified", true) == true);
-  REQUIRE(report["limit"].is_object());
-  CHECK_FALSE(report["limit"]["name"].get<std::string>().empty());
-  CHECK(report["limit"]["value"] > 0);
-  const std::string figure = report["limit"]["figure"];
-  REQUIRE(report.contains(figure));
-  CHECK(report["ratio_to_limit"].get<double>() ==
-        doctest::Approx(report[figure].get<double>() / report["limit"]["value"].get<double>()));
-  CHECK_FALSE(report["machine"]["cpu"].get<std::string>().empty());
-}
-
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using test::Folder;
 
 json read_file(const std::string& path) {
   std::ifstream in(path);
   json out = json::parse(in, nullptr, false);
   REQUIRE(out.is_object());
   return out;
-}
-
-const std::vector<std::string> kBrief = {"--seconds", "0.05", "--warmup", "0.01"};
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
 }
 
 TEST_CASE("every transfer reports figures, the limit of its provider and the ratio") {
@@ -398,3 +328,4 @@ TEST_CASE("Ctrl-C ends a whole table and leaves what was done in a valid file") 
 }
 
 }  // namespace
+}  // namespace slime::bench::program_test

@@ -195,13 +195,13 @@ Result<Shapes> decode_shapes(const std::string& text) {
 }
 
 Result<std::uint16_t> serve_bare(std::shared_ptr<BareDevice> device) {
-  auto listener = listen_loopback();
+  auto listener = listen_tcp();
   if (!listener) return std::move(listener).error();
   const std::uint16_t port = listener->port;
   // Detached: it ends with the process, which lives for one measurement.
   std::thread([listener = std::move(listener->fd), device = std::move(device)] {
     for (;;) {
-      const UniqueFd fd = accept_loopback(listener.get());
+      const UniqueFd fd = accept_tcp(listener.get());
       if (!fd.valid()) return;
       // Its end learns from the connection's.
       if (const Status status = answer_one(*device, fd.get()); !status.ok())
@@ -222,7 +222,7 @@ Result<std::int64_t> connect_bare(const BareDevice& device, const Shapes& shapes
     const TimePoint begin = steady_clock().now();
     SLIME_TRY(create_all(pairs, ours));
     for (std::size_t i = 0; i < pairs.count; ++i) SLIME_TRY(to_init(device, pairs.pairs[i]));
-    auto connected = connect_loopback(port);
+    auto connected = connect_tcp(port);
     if (!connected) return std::move(connected).error();
     fd = std::move(*connected);
     ours = describe(pairs, ours);
