@@ -32,6 +32,7 @@ SYSTEMS: Dict[str, Dict[str, str]] = {
     "dlslime": {
         "dlslime": "dlslime",
         "dlslime.peer_agent": "dlslime.peer_agent",
+        "dlslime.rpc": "dlslime.rpc",
     },
     "kvtrans_engine": {"kvtrans_engine": "kvtrans_engine"},
     "mooncake": {"mooncake": "mooncake", "mooncake.engine": "mooncake"},

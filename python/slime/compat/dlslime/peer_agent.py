@@ -60,6 +60,8 @@ class PeerAgent:
         self._remote = _memory.Names()
         self._connections: Dict[str, PeerConnection] = {}  # by peer
         self._imms: Dict[int, Imms] = {}  # by connection
+        self._served: Dict[str, Any] = {}  # of rpc.py
+        self._ended = threading.Event()
         self._agent.on_imm(lambda peer, imm: self._imms_of(peer).put(peer.info().get("connection", 0), imm))
         self._agent.serve(_About(self), _SERVICE, workers=1)
         threading.Thread(target=self._accept, name="slime-dlslime-accept", daemon=True).start()
@@ -142,7 +144,7 @@ class PeerAgent:
     def set_desired_topology(self, target_peers: Union[str, Sequence[str]], **options: Any) -> None:
         """Begins to connect to these peers; wait_for_peers() waits."""
         for name in _names(target_peers):
-            self.connect_to(name, **{key: options[key] for key in ("local_device", "ib_port", "qp_num") if key in options})
+            self.connect_to(name, **options)
 
     def wait_for_peers(self, peers: Union[str, Sequence[str]], timeout_sec: float = 60.0) -> None:
         """Waits until all these peers are connected, by either side. Raises Error."""
@@ -239,6 +241,7 @@ class PeerAgent:
 
     def shutdown(self) -> None:
         """Leaves nanoctrl and closes the agent: operations under way fail."""
+        self._ended.set()
         with self._lock:
             for imms in self._imms.values():
                 imms.end()
