@@ -20,6 +20,7 @@
 #include "cache/server.h"
 #include "ctrl/http/front.h"
 #include "ctrl/wire/url.h"
+#include "rpc/service.h"
 
 namespace slime::cache {
 namespace {
@@ -128,6 +129,11 @@ class HttpServer::Impl {
     if (!bound) return std::move(bound).error().with_context("--http");
     front_ = std::move(*bound);
     const std::string port = std::to_string(front_->port());
+    // Those that are told the URL cannot connect to a wildcard.
+    if (address->host == "0.0.0.0" || address->host == "::") {
+      const auto reached = Address::parse(options_.address);
+      if (reached) address->host = reached->host;
+    }
     const bool six = address->host.find(':') != std::string::npos;
     url_ = str(tls ? "https://" : "http://", six ? "[" : "", address->host, six ? "]" : "", ":", port);
     front_->start();
@@ -206,9 +212,13 @@ class HttpServer::Impl {
   std::unique_ptr<ctrl::Front> front_;
 };
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(const CacheServer& server, HttpOptions options) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(PeerAgent& agent, const CacheServer& server,
+                                                      HttpOptions options) {
   auto impl = std::make_unique<Impl>(server, std::move(options));
   SLIME_TRY(impl->open());
+  rpc::Service service("cache.http");
+  SLIME_TRY(service.add("url", [url = impl->url()]() -> Result<std::string> { return url; }));
+  SLIME_TRY(agent.serve(service));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

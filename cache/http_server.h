@@ -6,6 +6,10 @@
 
 #include "base/result.h"
 
+namespace slime {
+class PeerAgent;
+}  // namespace slime
+
 namespace slime::cache {
 
 class CacheServer;
@@ -27,9 +31,11 @@ struct HttpOptions {
 // of those routes are in the namespace "dlslime". Thread: any.
 class HttpServer {
  public:
-  // `server` must outlive this. Errors: kInvalidArgument for wrong options, kPermissionDenied for a
+  // `agent` runs `server`; it also serves "cache.http", whose method "url" returns url(). Both must
+  // outlive this. Errors: kInvalidArgument for wrong options, kPermissionDenied for a
   // listening address beyond loopback without TLS and a token, kUnavailable for an address in use.
-  static Result<std::unique_ptr<HttpServer>> start(const CacheServer& server, HttpOptions options);
+  static Result<std::unique_ptr<HttpServer>> start(PeerAgent& agent, const CacheServer& server,
+                                                   HttpOptions options);
   ~HttpServer();  // stops
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

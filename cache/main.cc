@@ -115,23 +115,24 @@ CacheServerOptions server_options(const Flags& flags) {
 }
 
 // Starts the HTTP side, if it is wanted; null: it is not.
-Result<std::unique_ptr<HttpServer>> serve_http(const Flags& flags, const CacheServer& server,
-                                               const std::string& address) {
+Result<std::unique_ptr<HttpServer>> serve_http(const Flags& flags, PeerAgent& agent,
+                                               const CacheServer& server, const std::string& address) {
   if (flags.http.empty()) return std::unique_ptr<HttpServer>();
   auto token = read_token(flags);
   if (!token) return std::move(token).error();
-  auto http = HttpServer::start(server, {.listen = flags.http,
-                                         .token = std::move(*token),
-                                         .insecure = flags.insecure,
-                                         .tls_certificate = flags.http_cert,
-                                         .tls_key = flags.http_key,
-                                         .name = flags.name,
-                                         .scope = flags.scope,
-                                         .ctrl_url = flags.ctrl_url,
-                                         .address = address,
-                                         .provider = flags.provider,
-                                         .memory_bytes = flags.memory_bytes,
-                                         .slab_bytes = flags.slab_bytes});
+  auto http = HttpServer::start(agent, server,
+                                {.listen = flags.http,
+                                 .token = std::move(*token),
+                                 .insecure = flags.insecure,
+                                 .tls_certificate = flags.http_cert,
+                                 .tls_key = flags.http_key,
+                                 .name = flags.name,
+                                 .scope = flags.scope,
+                                 .ctrl_url = flags.ctrl_url,
+                                 .address = address,
+                                 .provider = flags.provider,
+                                 .memory_bytes = flags.memory_bytes,
+                                 .slab_bytes = flags.slab_bytes});
   if (http) SLIME_LOG(LogLevel::kInfo, "slime-cache", "answers HTTP on ", (*http)->url());
   return http;
 }
@@ -155,7 +156,7 @@ int serve(const Flags& flags, const std::string& dir,
   if (!pid_file) return refuse(pid_file.error());
   auto server = CacheServer::start(**agent, server_options(flags));
   if (!server) return refuse(server.error());
-  auto http = serve_http(flags, **server, address);
+  auto http = serve_http(flags, **agent, **server, address);
   if (!http) return refuse(http.error());
   SLIME_LOG(LogLevel::kInfo, "slime-cache", flags.name, " serves ", flags.memory_bytes >> 20, " MiB on ",
             address, ", pid ", ::getpid());

@@ -31,6 +31,9 @@ from slime._errors import NotFound
 SYSTEMS: Dict[str, Dict[str, str]] = {
     "dlslime": {
         "dlslime": "dlslime",
+        "dlslime._slime_c": "dlslime._slime_c",
+        "dlslime.cache": "dlslime.cache",
+        "dlslime.cache.types": "dlslime.cache.types",
         "dlslime.peer_agent": "dlslime.peer_agent",
         "dlslime.rpc": "dlslime.rpc",
     },

@@ -61,6 +61,7 @@ class PeerAgent:
         self._connections: Dict[str, PeerConnection] = {}  # by peer
         self._imms: Dict[int, Imms] = {}  # by connection
         self._served: Dict[str, Any] = {}  # of rpc.py
+        self._caches: Dict[str, Any] = {}  # CacheMemory by peer
         self._ended = threading.Event()
         self._agent.on_imm(lambda peer, imm: self._imms_of(peer).put(peer.info().get("connection", 0), imm))
         self._agent.serve(_About(self), _SERVICE, workers=1)
@@ -198,7 +199,9 @@ class PeerAgent:
 
     def get_remote_handle(self, peer_alias: str, name: str) -> int:
         """Returns the number of a peer's memory. Raises NotFound."""
-        _memory.remote(self._carrier(peer_alias).peer, name)
+        cache = self._caches.get(peer_alias)
+        if cache is None or cache.name != name:
+            _memory.remote(self._carrier(peer_alias).peer, name)
         return self._remote.number(name)
 
     # ---- transfers
@@ -207,10 +210,16 @@ class PeerAgent:
         """Reads a batch from a peer. An item is (name, own offset, peer's offset, length), or (own name,
         peer's name, own offset, peer's offset, length); or with numbers in place of the names: (own
         number, peer's number, PEER'S offset, OWN offset, length), as an endpoint has it."""
+        blocks = self._cache_blocks(peer_alias, batch)
+        if blocks is not None:
+            return SlimeFuture(*self._caches[peer_alias].read(blocks))
         return self._one_sided(peer_alias, batch, lambda peer, copies: peer.read(copies))
 
     def write(self, peer_alias: str, batch: Sequence[Any], stream: Any = None, **_: Any) -> SlimeFuture:
         """Writes a batch; as read()."""
+        blocks = self._cache_blocks(peer_alias, batch)
+        if blocks is not None:
+            return SlimeFuture(self._caches[peer_alias].write(blocks), lambda _: 0)
         return self._one_sided(peer_alias, batch, lambda peer, copies: peer.write(copies))
 
     def write_with_imm(
@@ -283,6 +292,35 @@ class PeerAgent:
         if connection is None:
             raise Unavailable(f"not connected to {peer_alias}: connect_to() comes first")
         return connection._carrier()
+
+    def _cache_memory(self, peer_alias: str, name: str) -> Any:
+        """Returns the memory of a cache that this agent is connected to."""
+        from slime.compat.dlslime.cache._memory import CacheMemory
+
+        with self._lock:
+            if peer_alias not in self._caches:
+                self._caches[peer_alias] = CacheMemory(self._agent, peer_alias, name)
+            return self._caches[peer_alias]
+
+    def _cache_blocks(self, peer_alias: str, batch: Sequence[Any]) -> Optional[List[Any]]:
+        """Returns the blocks of a batch in a cache's memory; None: it is in other memory."""
+        cache = self._caches.get(peer_alias)
+        if cache is None or not any(self._remote.name(ordered(each)[1]) == cache.name for each in batch):
+            return None
+        connection = self.query_connection(peer_alias)
+        if connection is None or not connection.is_connected():
+            raise Unavailable(f"the connection to {peer_alias} has ended: connect_to() makes another")
+        return [self._cache_block(cache, each) for each in batch]
+
+    def _cache_block(self, cache: Any, item: Any) -> Any:
+        from slime.compat.dlslime.cache._memory import Block
+
+        mine, theirs, own_offset, cache_offset, length = ordered(item)
+        if self._remote.name(theirs) != cache.name:
+            raise InvalidArgument(f"a batch in {cache.name!r} of a cache has no other memory of its peer: {theirs!r}")
+        if isinstance(item[0], int):  # of a manifest, whose source_offset, the second, is the cache's
+            own_offset, cache_offset = cache_offset, own_offset
+        return Block(self._memory.address(mine, own_offset, length), cache_offset, length)
 
     def _one_sided(self, peer_alias: str, batch: Sequence[Any], start: Callable[[Peer, Any], Any]) -> SlimeFuture:
         peer = self._carrier(peer_alias).peer
