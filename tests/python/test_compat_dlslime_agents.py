@@ -8,7 +8,7 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, wait_until
+from conftest import PATIENCE, PROVIDERS, wait_until
 
 SOON = 10 * PATIENCE
 
@@ -20,7 +20,7 @@ def dlslime():
     return slime.compat.install("dlslime")
 
 
-@pytest.fixture(params=["auto", "tcp"])
+@pytest.fixture(params=PROVIDERS)
 def ends(dlslime, nanoctrl, monkeypatch, request):
     """Two agents, "a" connected to "b", each with 4 KiB called "kv"."""
     monkeypatch.setenv("SLIME_PROVIDER", request.param)
@@ -190,7 +190,7 @@ TARGET = """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("provider", ["auto", "tcp"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("what", ["read", "write", "recv", "imm_recv"])
 def test_operations_of_a_peer_that_was_killed_or_stopped_fail(
     dlslime, nanoctrl, start_compat, monkeypatch, what, provider, number
@@ -209,7 +209,7 @@ def test_operations_of_a_peer_that_was_killed_or_stopped_fail(
         if number == signal.SIGKILL:
             target.process.wait()
             wait_until(lambda: not agent.query_connection("target").is_connected())
-        elif provider == "auto" and what in ("read", "write"):
+        elif provider != "tcp" and what in ("read", "write"):
             # Shared memory is read without the other process.
             agent.read("target", [("kv", 0, 0, memory.nbytes)]).wait()
             assert (memory == 5).all()

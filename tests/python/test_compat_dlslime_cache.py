@@ -11,7 +11,7 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE, free_port, program
+from conftest import PATIENCE, PROVIDERS, free_port, program
 
 SOON = 10 * PATIENCE
 
@@ -41,7 +41,7 @@ def start_cache(start, nanoctrl, monkeypatch, tmp_path):
     return run
 
 
-@pytest.fixture(params=["auto", "tcp"])
+@pytest.fixture(params=PROVIDERS)
 def connected(start_cache, monkeypatch, request):
     """A client that is connected to a cache, and the cache's process."""
     monkeypatch.setenv("SLIME_PROVIDER", request.param)
@@ -236,7 +236,7 @@ def test_another_process_reads_what_was_stored(connected, start_compat):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("provider", ["auto", "tcp"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_cache_that_was_killed_or_stopped_is_never_a_success(start_cache, monkeypatch, provider, number):
     monkeypatch.setenv("SLIME_PROVIDER", provider)
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "2")

@@ -10,7 +10,7 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE
+from conftest import PATIENCE, PROVIDERS
 
 SOON = 10 * PATIENCE
 
@@ -56,7 +56,7 @@ class CalcService:
         return object()
 
 
-@pytest.fixture(params=["auto", "tcp"])
+@pytest.fixture(params=PROVIDERS)
 def agents(nanoctrl, monkeypatch, request):
     monkeypatch.setenv("SLIME_PROVIDER", request.param)
     with PeerAgent(alias="worker:0", server_url=nanoctrl) as worker:
@@ -197,7 +197,7 @@ WORKER = """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("provider", ["auto", "tcp"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_calls_of_a_peer_that_was_killed_or_stopped_fail(nanoctrl, start_compat, monkeypatch, provider, number):
     monkeypatch.setenv("SLIME_PROVIDER", provider)
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "3")
