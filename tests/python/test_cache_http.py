@@ -1,6 +1,7 @@
 """The HTTP side of slime-cache: health, metrics, and the routes of DLSlime's cache."""
 
 import json
+import random
 import socket
 import urllib.error
 import urllib.request
@@ -218,3 +219,17 @@ def test_insecure_allows_it(start, tmp_path, monkeypatch):
     flags = ("server", "--memory-size", "4M", "--http", f"0.0.0.0:{port}", "--insecure")
     start(program("slime-cache", "cache"), *flags).line()
     assert Http(f"http://127.0.0.1:{port}")("/stats")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/store", "/query", "/delete"])
+def test_bodies_that_are_nearly_right_never_end_the_cache(cache, path):
+    _, http = cache
+    whole = json.dumps({"peer_agent_id": "a", "version": 1, "assignments": [PLAN, PLAN], "plan": True}).encode()
+    some = random.Random(7)
+    for _ in range(300):
+        body = bytearray(whole)
+        for _ in range(some.randrange(1, 4)):
+            body[some.randrange(len(body))] = some.choice(b'0123456789{}[]",:.-e \xff\x00a')
+        status, answer = http(path, bytes(body[: some.choice((len(body), some.randrange(len(body))))]))
+        assert status in (200, 400, 404, 409) and isinstance(answer, dict)
+    assert http("/healthz")[0] == 200
