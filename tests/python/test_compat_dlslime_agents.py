@@ -95,25 +95,26 @@ def test_what_agents_tell_of_each_other(ends):
     assert a.get_mr_info("a", "kv")["handle"] == a.get_handle("kv")
     assert a.get_resource("b")["host"]["hostname"] == a.get_resource()["host"]["hostname"] != ""
     assert a.get_resource("nosuch") is None
-    with pytest.raises(slime.NotFound):
-        a.get_remote_handle("b", "nosuch")
+    for nothing in (lambda: a.get_remote_handle("b", "nosuch"), lambda: a.get_handle("nosuch")):
+        with pytest.raises(slime.NotFound) as raised:
+            nothing()
+        assert isinstance(raised.value, RuntimeError)
 
 
 def test_memory_that_was_taken_back_is_reached_no_longer(ends):
     a, local, b, remote = ends
     a.read("b", [("kv", 0, 0, 8)]).wait()
-    b.unregister_memory_region("kv")
+    assert b.unregister_memory_region("kv")
     with pytest.raises(slime.Error):
         a.read("b", [("kv", 0, 0, 64)]).wait()
     assert not local[8:].any()
-    with pytest.raises(slime.NotFound):
-        b.unregister_memory_region("kv")
+    assert not b.unregister_memory_region("kv")
 
 
 def test_a_connection_tells_its_state_and_stays_ended_until_connect_to(ends):
     a, local, b, remote = ends
     connection = a.query_connection("b")
-    assert connection.is_connected() and connection.state == "connected" and a.get_connections() == [connection]
+    assert connection.is_connected() and connection.state == "connected" and a.get_connections() == {"b": {connection.conn_id: connection}}
     assert connection.peer_alias == "b" and connection.conn_id.startswith("a:") and "->b:" in connection.conn_id
     assert a.connect_to("b") is connection
     connection.endpoint.disconnect()
@@ -150,8 +151,9 @@ def test_connect_to_a_peer_that_never_comes_fails(dlslime, nanoctrl, monkeypatch
         with pytest.raises(slime.Error, match="never"):
             connection.wait(SOON)
         assert connection.state == "failed" and isinstance(connection.error, slime.Error)
-        with pytest.raises(slime.Unavailable, match="connect_to"):
-            a.read("other", [])
+        for kind in (slime.Unavailable, RuntimeError):
+            with pytest.raises(kind, match="connect_to"):
+                a.read("other", [])
 
 
 def test_a_registry_that_is_not_there_is_named_with_the_port_of_slimes_own(dlslime):

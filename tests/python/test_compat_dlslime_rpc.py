@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("compat_settings")
 
 slime.compat.install("dlslime")
 from dlslime import PeerAgent  # noqa: E402
-from dlslime.rpc import RemoteRpcError, RpcError, RpcTimeoutError  # noqa: E402
+from dlslime.rpc import RemoteRpcError, RpcError, RpcTimeoutError, SoftRnrMonitor  # noqa: E402
 from dlslime.rpc import method, proxy, serve, serve_once, wait_all  # noqa: E402
 
 
@@ -168,6 +168,11 @@ def test_serve_once_serves_one_call(agents):
         second.wait(0.01)
     serve_once(worker, service, "driver:0")
     assert second.wait() == 7
+
+
+def test_the_receivers_of_adapters_that_are_not_there_lack_no_buffers():
+    assert SoftRnrMonitor(devices=[("nosuch0", 1)]).delta() == {}
+    assert set(SoftRnrMonitor(counter="nosuch").delta()) == set()
 
 
 def test_a_proxy_needs_a_connection(agents):

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from slime.compat.dlslime._endpoint import RDMAEndpoint, available_nic
 from slime.compat.dlslime._transfers import SlimeFuture, SlimeImmRecvFuture
+from slime.compat.dlslime.cache.types import Assignment
 from slime.compat.dlslime.peer_agent import PeerAgent, PeerConnection, start_peer_agent
 
 avaliable_nic = available_nic  # as the first version spells it
 
 __all__ = [
+    "Assignment",
     "PeerAgent",
     "PeerConnection",
     "RDMAEndpoint",

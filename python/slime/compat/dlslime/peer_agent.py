@@ -17,12 +17,20 @@ from slime.compat.dlslime._connection import PeerConnection
 from slime.compat.dlslime._endpoint import available_nic, device_settings
 from slime.compat.dlslime._transfers import Imms, SlimeFuture, SlimeImmRecvFuture
 
-__all__ = ["PeerAgent", "PeerConnection", "start_peer_agent"]
+__all__ = ["MemoryNotFound", "NotConnected", "PeerAgent", "PeerConnection", "start_peer_agent"]
 
 _SERVICE = "compat.dlslime"
 _THEIR_PORT = ":3000"
 # Connections whose notifications are kept: the newest.
 _IMMS_KEPT = 65536
+
+
+class MemoryNotFound(NotFound, RuntimeError):
+    """There is no memory of this name. A RuntimeError, as DLSlime's programs expect."""
+
+
+class NotConnected(Unavailable, RuntimeError):
+    """There is no connection to the peer, or no registry. A RuntimeError, as DLSlime's programs expect."""
 
 
 class PeerAgent:
@@ -152,10 +160,11 @@ class PeerAgent:
         for name in _names(peers):
             self.connect_to(name).wait(timeout_sec)
 
-    def get_connections(self) -> List[PeerConnection]:
-        """Returns all connections, also those that peers have opened, and those that have ended."""
+    def get_connections(self) -> Dict[str, Dict[str, PeerConnection]]:
+        """Returns the connections by peer and conn_id, also those that peers have opened, and those that
+        have ended."""
         with self._lock:
-            return list(self._connections.values())
+            return {peer: {each.conn_id: each} for peer, each in self._connections.items()}
 
     def query_connection(
         self, peer_alias: str, local_nic: Optional[str] = None, remote_nic: Optional[str] = None
@@ -172,9 +181,13 @@ class PeerAgent:
         handle. The memory stays in place until unregister_memory_region() or shutdown()."""
         return self._memory.register(name, *_memory.range_of(ptr, range_))
 
-    def unregister_memory_region(self, name: str) -> None:
-        """Takes memory back: peers reach it no longer. Raises NotFound."""
-        self._memory.unregister(name)
+    def unregister_memory_region(self, name: str) -> bool:
+        """Takes memory back: peers reach it no longer. Returns whether there was memory of this name."""
+        try:
+            self._memory.unregister(name)
+        except NotFound:
+            return False
+        return True
 
     def get_mr_info(self, peer_alias: str, name: str, *_: Any, **__: Any) -> Optional[Dict[str, Any]]:
         """Returns what there is to know about a peer's memory, or the own; None: there is none. Has no
@@ -190,18 +203,24 @@ class PeerAgent:
         return None if info is None else {"agent_name": peer_alias, "mr_name": name, **info}
 
     def get_handle(self, name: str, peer_alias: Optional[str] = None, *_: Any, **__: Any) -> int:
-        """Returns the number of the own memory, or of a peer's. Raises NotFound."""
-        if peer_alias is None or peer_alias == self.alias:
+        """Returns the number of the own memory, or of a peer's. Raises MemoryNotFound."""
+        if peer_alias is not None and peer_alias != self.alias:
+            return self.get_remote_handle(peer_alias, name)
+        try:
             return self._memory.number(name)
-        return self.get_remote_handle(peer_alias, name)
+        except NotFound as error:
+            raise MemoryNotFound(error.text) from None
 
     get_local_handle = get_handle
 
     def get_remote_handle(self, peer_alias: str, name: str) -> int:
-        """Returns the number of a peer's memory. Raises NotFound."""
+        """Returns the number of a peer's memory. Raises MemoryNotFound."""
         cache = self._caches.get(peer_alias)
         if cache is None or cache.name != name:
-            _memory.remote(self._carrier(peer_alias).peer, name)
+            try:
+                _memory.remote(self._carrier(peer_alias).peer, name)
+            except NotFound:
+                raise MemoryNotFound(f"{peer_alias} has no memory {name!r}") from None
         return self._remote.number(name)
 
     # ---- transfers
@@ -290,7 +309,7 @@ class PeerAgent:
     def _carrier(self, peer_alias: str) -> Any:
         connection = self.query_connection(peer_alias)
         if connection is None:
-            raise Unavailable(f"not connected to {peer_alias}: connect_to() comes first")
+            raise NotConnected(f"not connected to {peer_alias}: connect_to() comes first")
         return connection._carrier()
 
     def _cache_memory(self, peer_alias: str, name: str) -> Any:
@@ -309,7 +328,7 @@ class PeerAgent:
             return None
         connection = self.query_connection(peer_alias)
         if connection is None or not connection.is_connected():
-            raise Unavailable(f"the connection to {peer_alias} has ended: connect_to() makes another")
+            raise NotConnected(f"the connection to {peer_alias} has ended: connect_to() makes another")
         return [self._cache_block(cache, each) for each in batch]
 
     def _cache_block(self, cache: Any, item: Any) -> Any:
@@ -367,8 +386,8 @@ def _started(url: str, name: str, scope: Optional[str], verbs: Optional[Dict[str
         return _Agent(name, scope=scope or "default", ctrl_url=url, listen=f"{_common.own_address()}:0", **options)
     except Unavailable as error:
         if not url.rstrip("/").endswith(_THEIR_PORT):
-            raise
-        raise Unavailable(
+            raise NotConnected(error.text) from None
+        raise NotConnected(
             f"{error.text}, or name Slime's own port: nanoctrl_url='{url.rstrip('/')[: -len(_THEIR_PORT)]}:4479'"
         ) from None
 

@@ -12,11 +12,12 @@ SLIME_COMPAT_TIMEOUT seconds (30), whatever wait() is given.
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from slime import _slime
 from slime._errors import DeadlineExceeded, Error, InvalidArgument, PermissionDenied, WaitTimeout
@@ -31,6 +32,7 @@ __all__ = [
     "RpcError",
     "RpcFuture",
     "RpcTimeoutError",
+    "SoftRnrMonitor",
     "method",
     "proxy",
     "serve",
@@ -135,6 +137,33 @@ def proxy(agent: PeerAgent, peer: str, service: type, *_: Any, **__: Any) -> Any
         if time.monotonic() > until:
             raise RpcTimeoutError(f"{peer} does not serve {service.__name__} to {agent.alias}")
         time.sleep(_LOOK_EVERY)
+
+
+class SoftRnrMonitor:
+    """Counts what the adapters' receivers had no buffer for, since it was made: sysfs' `counter`.
+
+    devices: (device, port) of each adapter; None: all that count it."""
+
+    def __init__(self, devices: Optional[Iterable[Tuple[str, int]]] = None, counter: str = "out_of_buffer") -> None:
+        pattern = f"/sys/class/infiniband/*/ports/*/hw_counters/{counter}"
+        found = [(path.split("/")[4], int(path.split("/")[6])) for path in sorted(glob.glob(pattern))]
+        self._counter = counter
+        self._devices = found if devices is None else list(devices)
+        self._before = self._now()
+
+    def _now(self) -> Dict[str, int]:
+        total: Dict[str, int] = {}
+        for device, port in self._devices:
+            try:
+                with open(f"/sys/class/infiniband/{device}/ports/{port}/hw_counters/{self._counter}") as file:
+                    total[device] = total.get(device, 0) + int(file.read())
+            except (OSError, ValueError):
+                continue
+        return total
+
+    def delta(self) -> Dict[str, int]:
+        """Returns the counts by device."""
+        return {device: count - self._before.get(device, 0) for device, count in self._now().items()}
 
 
 class _Proxy:
