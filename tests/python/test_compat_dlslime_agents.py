@@ -114,7 +114,8 @@ def test_memory_that_was_taken_back_is_reached_no_longer(ends):
 def test_a_connection_tells_its_state_and_stays_ended_until_connect_to(ends):
     a, local, b, remote = ends
     connection = a.query_connection("b")
-    assert connection.is_connected() and connection.state == "connected" and a.get_connections() == {"b": {connection.conn_id: connection}}
+    assert connection.is_connected() and connection.state == "connected"
+    assert a.get_connections() == {"b": {connection.conn_id: connection}}
     assert connection.peer_alias == "b" and connection.conn_id.startswith("a:") and "->b:" in connection.conn_id
     assert a.connect_to("b") is connection
     connection.endpoint.disconnect()
