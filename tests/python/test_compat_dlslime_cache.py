@@ -186,6 +186,36 @@ def test_bytes_are_claimed_by_writing_them_alone(start_cache):
         CacheClient(url).store([Assignment(1, 2, 0, 0, 64)])
 
 
+def test_a_client_gives_the_caches_token(start_cache, monkeypatch):
+    monkeypatch.setenv("SLIME_TOKEN", "secret")
+    _, url = start_cache()
+    with pytest.raises(CacheError, match="401"):
+        CacheClient(url).stats()
+    monkeypatch.setenv("SLIME_COMPAT_TOKEN", "secret")
+    client = CacheClient(url)
+    client.connect_to_server(timeout_sec=60)
+    store = Store(client, 1)
+    store.write()
+    store.read(client)
+    assert (store.back == store.source).all()
+    client.peer_agent.shutdown()
+
+
+def test_a_token_goes_to_this_host_or_over_tls_alone(monkeypatch):
+    monkeypatch.setenv("SLIME_COMPAT_TOKEN", "secret")
+    asked = []
+
+    def refuse(self, request, **_):
+        asked.append(request.headers)
+        raise OSError("not asked")
+
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", refuse)
+    for elsewhere in ("http://cache.example:1", "https://cache.example:1"):
+        with pytest.raises(CacheError, match="not asked"):
+            CacheClient(elsewhere).stats()
+    assert ["Authorization" in headers for headers in asked] == [False, True]
+
+
 def test_a_cache_that_is_full_is_told(connected):
     client, _ = connected
     with pytest.raises(CacheError, match="400"):

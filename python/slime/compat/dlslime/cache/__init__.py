@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any, Dict, List, Optional
 
@@ -44,6 +45,14 @@ def discover_cache_url(*, ctrl: str, scope: Optional[str] = None, service_id: Op
             raise NotFound(f"no cache is registered at {ctrl}")
         name = service_id if service_id in caches else caches[0]
         return str(agent.peer(name).call(_HTTP, "url").result())
+
+
+def _keeps_secrets(url: str) -> bool:
+    """Returns whether a token may go to this URL: by TLS, to this host, or if all may be insecure."""
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    here = host in ("localhost", "::1") or host.startswith("127.")
+    return parts.scheme == "https" or here or os.environ.get("SLIME_COMPAT_INSECURE", "") == "1"
 
 
 class CacheClient:
@@ -137,7 +146,7 @@ class CacheClient:
     def _ask(self, path: str, body: Any = None) -> Dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         token = os.environ.get("SLIME_COMPAT_TOKEN", "")
-        if token:
+        if token and _keeps_secrets(self.url):
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
