@@ -18,6 +18,7 @@
 #include "base/program.h"
 #include "base/str.h"
 #include "cache/client.h"
+#include "cache/http_server.h"
 #include "cache/server.h"
 #include "cache/store.h"
 
@@ -47,6 +48,9 @@ struct Flags {
   double reservation_ttl_s = std::chrono::duration<double>(limits::kReservationTtl).count();
   double lease_ttl_s = std::chrono::duration<double>(limits::kLeaseTtl).count();
   bool verify_on_seal = false;
+  std::string http;
+  std::string http_cert;
+  std::string http_key;
   std::string log_level = "info";
   double wait_s = 60;
   double timeout_s = 10;
@@ -110,6 +114,29 @@ CacheServerOptions server_options(const Flags& flags) {
           .verify_on_seal = flags.verify_on_seal};
 }
 
+// Starts the HTTP side, if it is wanted; null: it is not.
+Result<std::unique_ptr<HttpServer>> serve_http(const Flags& flags, PeerAgent& agent,
+                                               const CacheServer& server, const std::string& address) {
+  if (flags.http.empty()) return std::unique_ptr<HttpServer>();
+  auto token = read_token(flags);
+  if (!token) return std::move(token).error();
+  auto http = HttpServer::start(agent, server,
+                                {.listen = flags.http,
+                                 .token = std::move(*token),
+                                 .insecure = flags.insecure,
+                                 .tls_certificate = flags.http_cert,
+                                 .tls_key = flags.http_key,
+                                 .name = flags.name,
+                                 .scope = flags.scope,
+                                 .ctrl_url = flags.ctrl_url,
+                                 .address = address,
+                                 .provider = flags.provider,
+                                 .memory_bytes = flags.memory_bytes,
+                                 .slab_bytes = flags.slab_bytes});
+  if (http) SLIME_LOG(LogLevel::kInfo, "slime-cache", "answers HTTP on ", (*http)->url());
+  return http;
+}
+
 // Starts the agent and the cache, calls `started` with the address or the error, and runs until
 // SIGTERM or SIGINT.
 int serve(const Flags& flags, const std::string& dir,
@@ -129,11 +156,14 @@ int serve(const Flags& flags, const std::string& dir,
   if (!pid_file) return refuse(pid_file.error());
   auto server = CacheServer::start(**agent, server_options(flags));
   if (!server) return refuse(server.error());
+  auto http = serve_http(flags, **agent, **server, address);
+  if (!http) return refuse(http.error());
   SLIME_LOG(LogLevel::kInfo, "slime-cache", flags.name, " serves ", flags.memory_bytes >> 20, " MiB on ",
             address, ", pid ", ::getpid());
   started(address);
   const int number = daemon::wait_for_stop_signal();
   SLIME_LOG(LogLevel::kInfo, "slime-cache", "stopping on signal ", number);
+  http->reset();
   if (Status status = (*server)->close(); !status.ok())
     SLIME_LOG(LogLevel::kWarning, "slime-cache", "closing the cache: ", status.to_string());
   if (Status status = (*agent)->close(); !status.ok())
@@ -311,6 +341,12 @@ void add_server_flags(Command command, Flags& flags) {
               "Seconds a writer has until it must seal");
   add_seconds(command, "--lease-ttl", flags.lease_ttl_s, "Seconds a reader has");
   command.flag("--verify-on-seal", flags.verify_on_seal, "Check every object's checksum as it is sealed");
+  command.option(
+      "--http", flags.http,
+      "host:port of HTTP: health, metrics, and the routes of DLSlime's cache; off loopback it takes a "
+      "token and TLS, or --insecure");
+  command.option("--http-cert", flags.http_cert, "A PEM file with the certificate of HTTP");
+  command.option("--http-key", flags.http_key, "A PEM file with its private key");
   command.option("--log-level", flags.log_level, "debug, info, warning, error, off").show_default();
 }
 

@@ -24,6 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # PROVIDER: the provider of the tests' agents. PATIENCE: the factor by which a slow machine, such as
 # an emulated one, may take longer than usual.
 PROVIDER = os.environ.get("SLIME_TEST_PROVIDER", "auto")
+# For tests that try more than one where the provider is left open.
+PROVIDERS = ["auto", "tcp"] if PROVIDER == "auto" else [PROVIDER]
 PATIENCE = float(os.environ.get("SLIME_TEST_PATIENCE", "1"))
 BUILD = pathlib.Path(os.environ.get("SLIME_BUILD_DIR", ROOT / "build" / "release"))
 

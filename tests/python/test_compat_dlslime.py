@@ -132,7 +132,7 @@ def test_the_messages_of_a_former_peer_are_not_the_next_ones(ends, dlslime):
 def test_a_connection_that_has_ended_is_made_anew_by_connect_alone(ends):
     initiator, local, target, remote = ends
     initiator.read([("buffer", "buffer", 0, 0, 8)]).wait()
-    initiator._peer.disconnect()
+    initiator._messages.peer.disconnect()
     with pytest.raises(slime.Unavailable, match="has ended"):
         initiator.read([("buffer", "buffer", 0, 0, 4096)]).wait()
     initiator.connect(target.endpoint_info())

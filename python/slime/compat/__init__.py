@@ -23,16 +23,24 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import Dict
 
 from slime._errors import NotFound
 
-# The names that the users of each system import.
-SYSTEMS = {
-    "dlslime": ("dlslime",),
-    "kvtrans_engine": ("kvtrans_engine",),
-    "mooncake": ("mooncake", "mooncake.engine"),
-    "rdma_comm": ("rdma_comm",),
-    "uccl": ("uccl", "uccl.p2p"),
+# The names that the users of each system import, each with its module here.
+SYSTEMS: Dict[str, Dict[str, str]] = {
+    "dlslime": {
+        "dlslime": "dlslime",
+        "dlslime._slime_c": "dlslime._slime_c",
+        "dlslime.cache": "dlslime.cache",
+        "dlslime.cache.types": "dlslime.cache.types",
+        "dlslime.peer_agent": "dlslime.peer_agent",
+        "dlslime.rpc": "dlslime.rpc",
+    },
+    "kvtrans_engine": {"kvtrans_engine": "kvtrans_engine"},
+    "mooncake": {"mooncake": "mooncake", "mooncake.engine": "mooncake"},
+    "rdma_comm": {"rdma_comm": "rdma_comm"},
+    "uccl": {"uccl": "uccl", "uccl.p2p": "uccl"},
 }
 
 
@@ -41,7 +49,6 @@ def install(system: str) -> ModuleType:
     Returns the module. Raises NotFound for a system that there is no module for."""
     if system not in SYSTEMS:
         raise NotFound(f"slime.compat has no {system!r}; there are: {', '.join(SYSTEMS)}")
-    module = importlib.import_module(f"slime.compat.{system}")
-    for name in SYSTEMS[system]:
-        sys.modules[name] = module
-    return module
+    for name, module in SYSTEMS[system].items():
+        sys.modules[name] = importlib.import_module(f"slime.compat.{module}")
+    return sys.modules[system]

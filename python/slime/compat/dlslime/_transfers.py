@@ -1,0 +1,135 @@
+"""What goes over one connection of an endpoint or an agent of DLSlime: messages and notifications."""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import threading
+import time
+from typing import Any, Callable, List, Optional
+
+from slime._errors import DeadlineExceeded, Error, InvalidArgument, Unavailable
+from slime._peer import Peer
+from slime.compat import _common
+
+_MESSAGES = 0  # tag
+# Notifications that may wait for imm_recv().
+_IMMS_MOST = 65536
+
+
+class SlimeFuture:
+    """An operation under way. Thread: any."""
+
+    def __init__(self, future: Any, finish: Callable[[Any], Any]) -> None:
+        self._future = future
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._outcome: Any = None
+        self._error: Optional[Error] = None
+
+    def done(self) -> bool:
+        """Returns whether wait() would return at once."""
+        return self._error is not None or self._future.done()
+
+    def wait(self, timeout: Optional[float] = None) -> Any:
+        """Waits for the end. Returns 0; raises Error if the operation failed. May be called again."""
+        value = self._future.result(timeout)
+        with self._lock:
+            if self._error is None and self._outcome is None:
+                try:
+                    self._outcome = self._finish(value)
+                except Error as error:
+                    self._error = error
+            if self._error is not None:
+                raise self._error
+            return self._outcome
+
+    async def _awaited(self) -> Any:
+        await self._future
+        return self.wait()
+
+    def __await__(self) -> Any:
+        return self._awaited().__await__()
+
+
+class SlimeImmRecvFuture:
+    """A notification that is waited for. Thread: any."""
+
+    def __init__(self, take: Callable[[Optional[float]], int]) -> None:
+        self._take = take
+        self._imm: Optional[int] = None
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Waits for the notification. Returns 0."""
+        if self._imm is None:
+            self._imm = self._take(timeout)
+        return 0
+
+    def imm_data(self) -> int:
+        """Returns the number of the notification, after wait()."""
+        if self._imm is None:
+            raise InvalidArgument("imm_data() comes after wait()")
+        return self._imm
+
+
+class Imms:
+    """Notifications that have arrived. Thread: any."""
+
+    def __init__(self) -> None:
+        # Each with the id of its connection; None: the end.
+        self._arrived: queue.Queue[Any] = queue.Queue(_IMMS_MOST)
+
+    def put(self, connection: int, imm: int) -> None:
+        """Waits while too many wait already: the peers wait then, too."""
+        self._arrived.put((connection, imm))
+
+    def take(self, wanted: Callable[[], Optional[int]], timeout: Optional[float]) -> int:
+        """Waits for the next one of the connection wanted(); None: of any. Drops the others."""
+        until = time.monotonic() + (_common.timeout() if timeout is None else timeout)
+        while True:
+            try:
+                notified = self._arrived.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise DeadlineExceeded("no notification has come") from None
+            if notified is None:
+                self.end()
+                raise Unavailable("closed, or the connection has ended")
+            connection = wanted()
+            if connection is None or notified[0] == connection:
+                return notified[1]
+
+    def end(self) -> None:
+        """Ends take(), now and later, once it has taken what has arrived."""
+        try:
+            self._arrived.put_nowait(None)
+        except queue.Full:
+            pass
+
+
+class Messages:
+    """The messages of one connection, in order. Thread: any."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self._lock = threading.Lock()
+        self._late: List[bytes] = []  # messages whose length no recv has asked for yet
+
+    def send(self, address: int, length: int) -> SlimeFuture:
+        data = (ctypes.c_char * length).from_address(address)
+        return SlimeFuture(self.peer.send(_MESSAGES, data), lambda _: 0)
+
+    def receive(self, address: int, length: int) -> SlimeFuture:
+        with self._lock:
+            late = self._late.pop(0) if self._late else None
+
+        def finish(data: bytes) -> int:
+            if len(data) != length:
+                with self._lock:
+                    self._late.append(data)
+                raise InvalidArgument(f"recv of {length} bytes: the next message has {len(data)}, and waits")
+            ctypes.memmove(address, bytes(data), length)
+            return 0
+
+        if late is not None:
+            return SlimeFuture(_common.Ended(late), finish)
+        return SlimeFuture(self.peer.recv(_MESSAGES), finish)
