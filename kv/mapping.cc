@@ -28,24 +28,10 @@ struct Placed {
   Order order;
 };
 
-// Appends a piece, or makes the last piece longer if it ends where the new one begins.
-void append(std::vector<Piece>& pieces, const Piece& next) {
-  if (!pieces.empty()) {
-    Piece& last = pieces.back();
-    if (last.local_region == next.local_region && last.remote_region == next.remote_region &&
-        last.local_offset + last.bytes == next.local_offset &&
-        last.remote_offset + last.bytes == next.remote_offset) {
-      last.bytes += next.bytes;
-      return;
-    }
-  }
-  pieces.push_back(next);
-}
-
 void append_plane(std::vector<Piece>& pieces, const Placed& local, const Placed& remote, Heads heads) {
   const auto add = [&](std::uint64_t token, std::uint64_t head) {
-    append(pieces, {local.plane.region, remote.plane.region, local.offset_of(token, head),
-                    remote.offset_of(token, head), local.plane.unit_bytes});
+    append_piece(pieces, {local.plane.region, remote.plane.region, local.offset_of(token, head),
+                          remote.offset_of(token, head), local.plane.unit_bytes});
   };
   if (local.order == Order::kNHD) {  // in the order of the local bytes
     for (std::uint64_t token = 0; token < local.tokens; ++token)
@@ -89,6 +75,19 @@ Result<Geometry> of_degree(const Geometry& like, std::uint32_t degree) {
 }
 
 }  // namespace
+
+void append_piece(std::vector<Piece>& pieces, const Piece& next) {
+  if (!pieces.empty()) {
+    Piece& last = pieces.back();
+    if (last.local_region == next.local_region && last.remote_region == next.remote_region &&
+        last.local_offset + last.bytes == next.local_offset &&
+        last.remote_offset + last.bytes == next.remote_offset) {
+      last.bytes += next.bytes;
+      return;
+    }
+  }
+  pieces.push_back(next);
+}
 
 Result<Mapping> map_blocks(const Geometry& local, const Geometry& remote) {
   SLIME_TRY(local.validate());

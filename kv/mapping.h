@@ -29,6 +29,9 @@ struct Mapping {
   std::vector<Piece> pieces{};    // of one block of any layer
 };
 
+// Appends a piece, or makes the last piece longer if that ends on both sides where `next` begins.
+void append_piece(std::vector<Piece>& pieces, const Piece& next);
+
 // Computes the mapping of two valid geometries. They may differ in the number of blocks, the range
 // of layers, tensor parallelism, order, and keys and values apart or fused. Errors:
 // kInvalidArgument, with both geometries in the text, if they differ otherwise, or share no layer
