@@ -28,6 +28,7 @@ struct Move::State {
   // Returns the time until the deadline, at least a millisecond.
   [[nodiscard]] Nanos left() const;
   [[nodiscard]] MoveProgress progress() const;
+  // Call once; copies of the future share the outcome.
   [[nodiscard]] Future<None> future() const { return promise_.future(); }
 
  private:

@@ -37,9 +37,10 @@ TEST_CASE("an invalid geometry is refused, and the text names the field") {
       {"form", [](Geometry& g) { g.form = static_cast<Form>(7); }},
   };
   REQUIRE(llama().validate().ok());
-  for (const auto& [field, spoil] : wrong) {
+  for (const auto& each : wrong) {
+    const std::string& field = each.first;
     Geometry geometry = llama();
-    spoil(geometry);
+    each.second(geometry);
     const Status status = geometry.validate();
     INFO(field);
     CHECK(status.code() == Code::kInvalidArgument);

@@ -92,6 +92,19 @@ TEST_CASE("threads wait for a layer that arrives later") {
   CHECK(other.get() == Code::kOk);
 }
 
+TEST_CASE("a thread that waits for a layer drives the loop of its agent") {
+  Side prefill(deep());
+  Side decode(deep(), Progress::kCaller);
+  auto writes = std::async(std::launch::async, [&] {
+    const auto remote = connect(prefill.agent->peer(decode.agent->address()), prefill.cache, {}, kSoon);
+    return remote ? remote->write_blocks(Ids{0}, Ids{0}, {.request = 4, .timeout = kSoon}).wait().status()
+                  : remote.status();
+  });
+  CHECK(decode.cache.wait_layer(4, 22, kSoon).ok());
+  while (writes.wait_for(Nanos::zero()) != std::future_status::ready) decode.agent->poll(milliseconds(1));
+  CHECK(writes.get().ok());
+}
+
 TEST_CASE("a request that is forgotten begins anew") {
   Side prefill(deep());
   Side decode(deep());
