@@ -1,6 +1,6 @@
 # find_package(slime [COMPONENTS ...]): the targets slime::base, slime::transport, slime::rpc,
-# slime::ctrl, slime::agent and slime::cache. The libraries are static, so what they link to must be
-# found too; and msgpack, which the headers of slime::rpc use.
+# slime::ctrl, slime::agent, slime::cache and slime::kv. The libraries are static, so what they link
+# to must be found too; and msgpack, which the headers of slime::rpc use.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(tl-expected)

@@ -153,6 +153,7 @@ void bind_memory(nb::module_& m);
 void bind_agent(nb::module_& m);
 void bind_rpc(nb::module_& m);
 void bind_cache(nb::module_& m);
+void bind_kv(nb::module_& m);
 void bind_attachments(nb::module_& m);
 void bind_devices(nb::module_& m);
 

@@ -32,6 +32,7 @@ NB_MODULE(_slime_checked, m) {
   slime::python::bind_attachments(m);
   slime::python::bind_values(m);
   slime::python::bind_cache(m);
+  slime::python::bind_kv(m);
   slime::python::bind_devices(m);
 }
 

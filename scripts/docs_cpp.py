@@ -15,7 +15,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LAYERS = ("base", "transport", "rpc", "agent", "cache", "ctrl")
+LAYERS = ("base", "transport", "rpc", "agent", "cache", "kv", "ctrl")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 DOXYFILE = """
 INPUT = headers

@@ -21,7 +21,7 @@ PAGES = {
     "CONTRIBUTING.md": "layers/contributing.md",
     "SECURITY.md": "security.md",
     "README.md": "layers/readme.md",
-    **{f"{layer}/README.md": f"layers/{layer}.md" for layer in ("transport", "rpc", "ctrl", "agent", "cache", "cli", "python", "bench")},
+    **{f"{layer}/README.md": f"layers/{layer}.md" for layer in ("transport", "rpc", "ctrl", "agent", "cache", "kv", "cli", "python", "bench")},
     "transport/shm/README.md": "layers/transport-shm.md",
     "transport/tcp/README.md": "layers/transport-tcp.md",
     "transport/verbs/README.md": "layers/transport-verbs.md",

@@ -194,7 +194,7 @@ make_venv() {
 # Prints a hash of everything that the installed package is made of.
 package_hash() {
   (cd "$root" && find pyproject.toml CMakeLists.txt CMakePresets.json cmake base transport rpc ctrl agent cache \
-    bench cli python integrations -type f -not -path '*/__pycache__/*' -print0 2>/dev/null | sort -z | xargs -0 sha256sum |
+    bench cli kv python integrations -type f -not -path '*/__pycache__/*' -print0 2>/dev/null | sort -z | xargs -0 sha256sum |
     sha256sum)
 }
 

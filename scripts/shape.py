@@ -28,7 +28,7 @@ import sys
 MOST_METHODS = 60
 MOST_MEMBERS = 35
 CLONE_LINES = 10
-FOLDERS = "base transport rpc ctrl agent cache integrations cli bench python examples scripts".split()
+FOLDERS = "base transport rpc ctrl agent cache kv integrations cli bench python examples scripts".split()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = {"identifier", "field_identifier", "type_identifier", "namespace_identifier", "statement_identifier"}
 # Lock annotations of base/mutex.h, which the parser would take for functions.

@@ -261,7 +261,7 @@ instructions() {
 
 # The exchange between two versions. The earlier version takes a build, so runs in which only other
 # files or docs changed skip it.
-wire_files=(transport rpc agent cache ctrl python/slime docs/wire-format.md tests/mixed scripts/mixed_versions.sh)
+wire_files=(transport rpc agent cache kv ctrl python/slime docs/wire-format.md tests/mixed scripts/mixed_versions.sh)
 mixed_versions() {
   if [ "$mode" = soak ] || changed_since_base "${wire_files[@]}"; then
     local status=0

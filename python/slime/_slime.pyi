@@ -800,5 +800,150 @@ class CacheClient:
 
     def unpin(self, namespace: str, key: str | bytes) -> None: ...
 
+class KvOrder(enum.Enum):
+    """The order of the numbers of a block."""
+
+    NHD = 0
+    """tokens, then heads"""
+
+    HND = 1
+    """heads, then tokens"""
+
+class KvForm(enum.Enum):
+    """The regions of a layer."""
+
+    APART = 0
+    """one of keys and one of values"""
+
+    FUSED = 1
+    """one, in which each block has its keys, then its values"""
+
+    LATENT = 2
+    """one latent cache (MLA), without values and heads"""
+
+class KvGeometry:
+    """
+    The shape of the paged KV cache of one process: a rank of tensor parallelism, and a range of
+    the model's layers. Cannot be changed.
+
+    heads: KV heads of the model, of all ranks together. head_bytes: for each token and head, the
+    head dimension x the size of a number. scale_bytes: scales for each token and head, in regions
+    of their own.
+    """
+
+    def __init__(self, *, layers: int, blocks: int, block_tokens: int, heads: int, head_bytes: int, first_layer: int = 0, scale_bytes: int = 0, order: KvOrder = ..., form: KvForm = ..., tp_degree: int = 1, tp_rank: int = 0) -> None:
+        """Raises InvalidArgument, which names the first wrong field."""
+
+    @property
+    def first_layer(self) -> int: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def head_bytes(self) -> int: ...
+
+    @property
+    def scale_bytes(self) -> int: ...
+
+    @property
+    def order(self) -> KvOrder: ...
+
+    @property
+    def form(self) -> KvForm: ...
+
+    @property
+    def tp_degree(self) -> int: ...
+
+    @property
+    def tp_rank(self) -> int: ...
+
+    def rank_heads(self) -> tuple[int, int]:
+        """Returns the first head of this rank, and the number of its heads."""
+
+    def regions(self) -> list[tuple[str, int]]:
+        """Returns name and block bytes of each region of a layer."""
+
+    def block_bytes(self) -> int:
+        """Bytes of a block of one layer, in all its regions."""
+
+    def layer_bytes(self) -> int:
+        """Bytes of all blocks of one layer."""
+
+    def encode(self) -> bytes:
+        """Returns the geometry as bytes, for decode()."""
+
+    @staticmethod
+    def decode(bytes: bytes) -> KvGeometry:
+        """Returns the geometry of encode(). Raises InvalidArgument."""
+
+    def __eq__(self, other: object) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+def kv_map_blocks(local: KvGeometry, remote: KvGeometry) -> tuple: ...
+
+def kv_sources_of(arg0: KvGeometry, arg1: object, /) -> list: ...
+
+def kv_targets_of(arg0: KvGeometry, arg1: object, /) -> list: ...
+
+class KvLayerQueue:
+    """Layers that have arrived."""
+
+    def take(self) -> object: ...
+
+class KvCache:
+    """The paged KV cache of this process."""
+
+    def __init__(self, agent: PeerAgent, geometry: KvGeometry, memory: list, name: str, rights: Rights) -> None: ...
+
+    @property
+    def geometry(self) -> KvGeometry: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def wait_layer(self, request: int, layer: int, timeout: float | None = None) -> None:
+        """
+        Waits until peers have written all heads of this layer (the model's number), with this
+        request's number. Raises DeadlineExceeded after `timeout` seconds; Cancelled after forget();
+        Unavailable after close().
+        """
+
+    def forget(self, request: int) -> None:
+        """
+        Forgets the layers of a request, so that its number can be used again. The cache remembers
+        16,384 requests; further ones are refused at their writers.
+        """
+
+    def close(self, timeout: float = 5.0) -> None:
+        """After it no peer touches the memory. Further calls do nothing."""
+
+class KvMove:
+    """The progress of a transfer."""
+
+    def progress(self) -> tuple: ...
+
+class KvRemote:
+    """The KV cache of a peer."""
+
+    @property
+    def geometry(self) -> KvGeometry: ...
+
+def kv_connect(peer: Peer, cache: KvCache, name: str, timeout: float | None) -> KvRemote: ...
+
 def devices() -> list:
     """Lists the RDMA adapters of this machine. See slime.devices()."""

@@ -20,6 +20,7 @@ LAYERS = {
     "ctrl": {"base", "ctrl"},
     "agent": {"base", "transport", "rpc", "ctrl", "agent"},
     "cache": {"base", "transport", "rpc", "ctrl", "agent", "cache"},
+    "kv": {"base", "transport", "rpc", "ctrl", "agent", "kv"},
 }
 EVERY_LAYER = set(LAYERS)
 PROGRAMS = {

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/arrivals.h"
+#include "kv/cache.h"
+
+namespace slime::kv {
+
+// Names on the wire; kv/README.md describes them.
+std::string service_name(std::string_view cache);
+std::string region_name(std::string_view cache, std::uint32_t layer, std::string_view region);
+Status check_cache_name(std::string_view name);
+
+// What a Cache is made of. Operations in flight keep it.
+struct Cache::State {
+  State(PeerAgent& agent, const Geometry& its_geometry, std::string its_name)
+      : geometry(its_geometry),
+        name(std::move(its_name)),
+        shapes(geometry.regions()),
+        driver(agent.driver()),
+        arrivals(std::make_shared<Arrivals>(geometry, driver)) {}
+
+  Status add_region(PeerAgent& agent, Result<MemoryRegion> region);  // the next one, in order
+  Status serve(PeerAgent& agent) const;
+  Status close(Nanos timeout);
+  [[nodiscard]] const MemoryRegion& region(std::uint32_t layer, std::uint32_t number) const {
+    return regions[std::size_t{layer - geometry.first_layer} * shapes.size() + number];
+  }
+
+  const Geometry geometry;
+  const std::string name;
+  const std::vector<RegionShape> shapes;
+  const std::shared_ptr<Driver> driver;
+  const std::shared_ptr<Arrivals> arrivals;
+  std::vector<MemoryRegion> regions;  // by layer, then by shape; does not change after creation
+};
+
+}  // namespace slime::kv
