@@ -183,7 +183,7 @@ int print_report(const Result<std::string>& report, Form form) {
 
 }  // namespace
 
-void add_report(Command& command, std::function<Result<std::string>()> measure) {
+void add_report(Command& command, const std::function<Result<std::string>()>& measure) {
   struct Forms {
     bool json = false;
     bool csv = false;

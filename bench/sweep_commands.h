@@ -33,6 +33,6 @@ void add_to(command_line::Command& command, Options& options, std::string& token
 // Puts the secret of a file into the environment, which the processes of a measurement inherit.
 Status use_token(const std::string& token_file);
 // Adds --json and --csv, and the action, which prints the report of `measure`.
-void add_report(command_line::Command& command, std::function<Result<std::string>()> measure);
+void add_report(command_line::Command& command, const std::function<Result<std::string>()>& measure);
 
 }  // namespace slime::bench

@@ -9,6 +9,7 @@ import pathlib
 import random
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -77,6 +78,14 @@ class Program:
             bufsize=0,
         )
         self._buffer = b""
+
+    def signal(self, number):
+        """Sends SIGKILL or SIGSTOP, and returns once the process has ended or stands still."""
+        os.kill(self.process.pid, number)
+        if number == signal.SIGSTOP:
+            os.waitpid(self.process.pid, os.WUNTRACED)
+        else:
+            self.process.wait()
 
     def line(self, seconds=30):
         """The next line of its stdout."""

@@ -1,6 +1,5 @@
 """slime.compat.dlslime: the code of the users of DLSlime's PeerAgent on Slime."""
 
-import os
 import signal
 
 import numpy as np
@@ -208,7 +207,7 @@ def test_operations_of_a_peer_that_was_killed_or_stopped_fail(
         agent.connect_to("target").wait(SOON)
         agent.read("target", [("kv", 0, 0, 8)]).wait()
         assert memory.sum() == 5 * 8
-        os.kill(target.process.pid, number)
+        target.signal(number)
         if number == signal.SIGKILL:
             target.process.wait()
             wait_until(lambda: not agent.query_connection("target").is_connected())

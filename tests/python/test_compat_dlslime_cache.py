@@ -275,7 +275,7 @@ def test_a_cache_that_was_killed_or_stopped_is_never_a_success(start_cache, monk
     client.connect_to_server(timeout_sec=60)
     written, planned = Store(client, 1), Store(client, 2)
     written.write()
-    os.kill(cache.process.pid, number)
+    cache.signal(number)
     if number == signal.SIGKILL:
         cache.process.wait()
     with pytest.raises(slime.Error):

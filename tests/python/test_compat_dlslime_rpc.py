@@ -219,7 +219,7 @@ def test_calls_of_a_peer_that_was_killed_or_stopped_fail(nanoctrl, start_compat,
         asleep = w.sleep()
         with pytest.raises(RpcTimeoutError):
             asleep.wait(0.01)
-        os.kill(worker.process.pid, number)
+        worker.signal(number)
         with pytest.raises(RpcError):
             asleep.wait()
         with pytest.raises(RpcError):

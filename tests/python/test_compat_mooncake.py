@@ -236,7 +236,7 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatc
     read = f"127.0.0.1:{port}", memory.ctypes.data, address, memory.nbytes
     assert engine.transfer_sync_read(*read) == 0 and (memory == 9).all()
     memory[:] = 0
-    os.kill(target.process.pid, how)
+    target.signal(how)
     if how == signal.SIGKILL:
         target.process.wait()
         assert engine.transfer_sync_read(*read) == -1

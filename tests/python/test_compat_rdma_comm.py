@@ -227,7 +227,7 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatc
     assert decode.line() == "ready"
     prefill = make("prefill", "0", layers=1, blocks=1024)[0]
     assert prefill.connect("127.0.0.1", port)
-    os.kill(decode.process.pid, how)
+    decode.signal(how)
     if how == signal.SIGKILL:
         decode.process.wait()
         wait_until(lambda: not prefill.is_connected("127.0.0.1", port))

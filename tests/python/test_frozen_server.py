@@ -39,7 +39,7 @@ def test_one_frozen_server_of_three_holds_no_thread_twice(make_agent, start_pyth
             answers.update(mine)
 
     threads = [threading.Thread(target=call, args=(i,)) for i in range(THREADS)]
-    os.kill(programs["b"].process.pid, signal.SIGSTOP)
+    programs["b"].signal(signal.SIGSTOP)
     began = time.monotonic()
     try:
         for thread in threads:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import signal
 import time
 import weakref
@@ -236,7 +235,7 @@ def test_a_peer_that_does_not_answer_ends_a_write_by_its_timeout(make, start_pyt
     peer = start_python(PEER)
     remote = kv.connect(prefill.peer(peer.line()), source, timeout=SOON)
     remote.write_blocks([0, 1], [0, 1], request=1, timeout=SOON)
-    os.kill(peer.process.pid, how)
+    peer.signal(how)
     if how == signal.SIGKILL:
         peer.process.wait(SOON)
     began = time.monotonic()

@@ -178,7 +178,7 @@ def test_a_stall_bound_ends_a_post_to_a_stopped_peer(make_agent, start_python):
     blocks = BlockStrides(a.empty((size,), "uint8"), 0, 0, peer.region("memory"), 0, 0, 1, size)
     batch = peer.prepare(Transfer.WRITE, blocks)
     batch.post(timeout=math.inf, stall=20).result(20 * PATIENCE)
-    os.kill(program.process.pid, signal.SIGSTOP)
+    program.signal(signal.SIGSTOP)
     try:
         with pytest.raises(slime.DeadlineExceeded, match="made no progress for 0.5 s") as error:
             batch.post(timeout=math.inf, stall=0.5).result(20 * PATIENCE)

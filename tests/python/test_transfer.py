@@ -256,7 +256,7 @@ def test_dropping_an_operation_and_its_memory_under_a_frozen_peer_breaks_nothing
     peer = a.peer(program.line())
     remote = peer.region("memory")
     kept = bytearray(size)
-    os.kill(program.process.pid, signal.SIGSTOP)
+    program.signal(signal.SIGSTOP)
     try:
         future = peer.read(Copy(a.register_memory(kept), 0, remote, 0, size))
         del future
@@ -275,8 +275,7 @@ def test_a_write_or_an_atomic_that_a_stopped_peer_got_may_have_been_executed(mak
     peer = a.peer(program.line())
     remote = peer.region("memory")
     mine = a.allocate(64, slime.Rights.LOCAL)
-    os.kill(program.process.pid, signal.SIGSTOP)
-    os.waitpid(program.process.pid, os.WUNTRACED)  # until it has stopped
+    program.signal(signal.SIGSTOP)
     try:
         futures = {
             "atomic": peer.fetch_add(remote, 0, 1, timeout=0.5),
