@@ -26,6 +26,7 @@ for file in tests/python/test_*.py; do
     test_exit.py | test_subinterpreters.py | test_user_exceptions.py | test_asyncio_loops.py | test_closing.py) ;;
     test_texts.py | test_async_calls.py | test_frozen_server.py | test_exit_waits.py | test_fork.py) ;;
     test_user_exceptions_elsewhere.py | test_descriptors.py | test_other_versions.py | test_service_proxy.py) ;;
+    test_compat_dlslime_agents.py | test_compat_dlslime_rpc.py | test_compat_dlslime_cache.py | test_cache_http.py) ;;
     test_workers.py | test_stream_idle.py | test_attached_tensors.py | test_deploy.py | test_dashboards.py | test_page.py) ;;
     *) tests+=("$file") ;;
   esac
