@@ -300,7 +300,7 @@ Status PeerAgentImpl::disconnect(agent::NamedPeer& peer) {
   return {};
 }
 
-void PeerAgentImpl::opened_session(std::shared_ptr<agent::NamedPeer> peer, std::uint64_t connection) {
+void PeerAgentImpl::opened_session(const std::shared_ptr<agent::NamedPeer>& peer, std::uint64_t connection) {
   // As in closed_session().
   if (loop_->borrowed()) {
     loop_->post([self = shared_from_this(), peer, connection] { self->opened_session(peer, connection); });

@@ -93,7 +93,7 @@ class PeerAgentImpl final : public std::enable_shared_from_this<PeerAgentImpl> {
   void note_event(const ctrl::Event& event);
   void note_keys();
   // `peer`: for accept().
-  void opened_session(std::shared_ptr<agent::NamedPeer> peer, std::uint64_t connection);
+  void opened_session(const std::shared_ptr<agent::NamedPeer>& peer, std::uint64_t connection);
   void closed_session(const std::string& peer, std::uint64_t connection);
   // Returns true when no session is left.
   bool wait_for_sessions(TimePoint deadline);
