@@ -103,6 +103,7 @@ std::vector<std::unique_ptr<Inbox::Lent>> Inbox::take_all_lent() {
     }
   }
   std::vector<std::unique_ptr<Lent>> out;
+  out.reserve(ids.size());
   for (const std::uint64_t id : ids) out.push_back(take_lent(id));
   return out;
 }
