@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "kv/outcome.h"
 #include "kv/cache.h"
 
 namespace slime::kv {
@@ -50,7 +51,7 @@ Status Arrivals::arrived(std::uint64_t request, std::uint32_t layer, Heads heads
     entry.heads = {};
     waited = std::move(entry.waited);
   }
-  if (waited) waited->complete(None{});
+  if (waited) waited->complete(outcome_of({}));
   const MutexLock lock(calling_);
   if (handler_) handler_(layer, request);
   return {};
@@ -96,7 +97,7 @@ void Arrivals::forget(std::uint64_t request) {
     requests_.erase(found);
   }
   for (const Layer& layer : gone)
-    if (layer.waited) layer.waited->complete(None{});  // wait() finds that the request is gone
+    if (layer.waited) layer.waited->complete(outcome_of({}));  // wait() finds that the request is gone
 }
 
 void Arrivals::close() {
@@ -109,7 +110,7 @@ void Arrivals::close() {
   on_layer(nullptr);
   for (const auto& [request, layers] : gone)
     for (const Layer& layer : layers)
-      if (layer.waited) layer.waited->complete(None{});  // wait() finds that the cache is closed
+      if (layer.waited) layer.waited->complete(outcome_of({}));  // wait() finds that the cache is closed
 }
 
 Status Arrivals::check_open() {

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "kv/move_state.h"
+#include "kv/outcome.h"
 
 namespace slime::kv {
 
@@ -34,11 +35,7 @@ void Move::State::finish_layer(Status status) {
     end_ = steady_clock().now();
     error = error_;
   }
-  if (error.ok()) {
-    promise_.complete(None{});
-  } else {
-    promise_.complete(std::move(error));
-  }
+  promise_.complete(outcome_of(std::move(error)));
 }
 
 bool Move::State::failed() const {
