@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "kv/outcome.h"
 #include "kv/cache.h"
+#include "kv/outcome.h"
 
 namespace slime::kv {
 namespace {
