@@ -21,7 +21,7 @@ struct HttpOptions {
   bool insecure = false;                           // listen beyond loopback without TLS and without a token
   std::string tls_certificate = {}, tls_key = {};  // PEM files; both empty: no TLS
 
-  // What GET /peer-agent tells.
+  // GET /peer-agent answers with these.
   std::string name = {}, scope = {}, ctrl_url = {}, address = {};
   std::string provider = "auto";
   std::uint64_t memory_bytes = 0, slab_bytes = 0;

@@ -16,7 +16,7 @@ std::string service_name(std::string_view cache);
 std::string region_name(std::string_view cache, std::uint32_t layer, std::string_view region);
 Status check_cache_name(std::string_view name);
 
-// What a Cache is made of. Operations in flight keep it.
+// The parts of a Cache. Operations in flight keep them alive.
 struct Cache::State {
   State(PeerAgent& agent, const Geometry& its_geometry, std::string its_name)
       : geometry(its_geometry),

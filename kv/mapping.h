@@ -19,8 +19,7 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// What two caches have in common: layers and heads, and where the bytes of a block lie on both
-// sides.
+// The layers and heads that two caches share, and the places of a block's bytes on both sides.
 struct Mapping {
   std::uint32_t first_layer = 0;  // the model's number of the first layer that both have
   std::uint32_t layers = 0;

@@ -55,8 +55,8 @@ struct MoveOptions {
   // Cache::wait_layer() and on_layer() get the request's number. Layers of one request are told in
   // the order in which their writes were begun with this Remote.
   std::optional<std::uint64_t> request{};
-  // Of the whole call. Zero: limits::kOperationDeadline, 30 s. A write whose request has an earlier
-  // write under way may end as late as that one.
+  // Timeout of the whole call; zero: limits::kOperationDeadline, 30 s. A write may end later, if an
+  // earlier write of the same request is under way: then as late as that one.
   Nanos timeout{};
 };
 

@@ -58,7 +58,7 @@ class Puller {
     std::uint64_t remote_offset = 0;
     std::uint64_t length_bytes = 0;
   };
-  // What pull_parts() reads, with the memory that it needs until it ends. A body becomes the
+  // The parts that pull_parts() reads, and the memory that it keeps until it ends. A body becomes the
   // payload; without one the parts lead to memory of the user, and the payload is empty.
   struct Reads {
     std::vector<Part> parts;

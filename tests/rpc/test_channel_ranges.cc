@@ -348,7 +348,7 @@ TEST_CASE("any order of sends, receives, cancels and times ends every one of the
     if (rng.next() % 8 == 0) (sends ? link.a() : link.b()).cancel(ticket);
     if (rng.next() % 4 == 0) sim.settle();
   }
-  // What is left on one side ends at its deadline.
+  // Sends and receives without a partner end at their deadlines.
   REQUIRE(link.until([&] {
     return std::all_of(sent.begin(), sent.end(), [](const auto& each) { return each->done.done(); }) &&
            std::all_of(received.begin(), received.end(),
