@@ -58,8 +58,8 @@ class Puller {
     std::uint64_t remote_offset = 0;
     std::uint64_t length_bytes = 0;
   };
-  // The parts that pull_parts() reads, and the memory that it keeps until it ends. A body becomes the
-  // payload; without one the parts lead to memory of the user, and the payload is empty.
+  // The parts that pull_parts() reads, and the memory that it keeps until it ends. A body becomes
+  // the payload; without one the parts lead to memory of the user, and the payload is empty.
   struct Reads {
     std::vector<Part> parts;
     Buffer body;
