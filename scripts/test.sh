@@ -69,7 +69,8 @@ if [ "$mode" = soak ]; then
   stream_mib=([release]=10240 [asan]=512 [tsan]=512) attachment_mib=([release]=1024 [asan]=256 [tsan]=256)
   call_mib=([release]=64 [asan]=64 [tsan]=64)
   fuzz_seconds=${SLIME_FUZZ_SECONDS:-600}
-  test_timeout=7200
+  test_timeout=7200 verbs_seconds=7200
+  export SLIME_RXE_PYTHON=all
   tidy_arguments=() alone_arguments=(--all)
 fi
 
