@@ -103,11 +103,11 @@ class _Shape(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """The bytes of a block that two ranks share: `count` units of `unit` bytes. A block has
+    """The bytes of a block that two ranks share: `shared` units of `unit` bytes. A block has
     local_units or remote_units of them; the shared ones begin at local_first and remote_first."""
 
     unit: int
-    count: int
+    shared: int
     local_units: int
     local_first: int
     remote_units: int
@@ -135,10 +135,10 @@ class _Piece(NamedTuple):
 
     def local(self, ids: Sequence[int]) -> List[int]:
         """Returns the units of these local blocks."""
-        return _units_of(ids, self.local_units, self.local_first, self.count)
+        return _units_of(ids, self.local_units, self.local_first, self.shared)
 
     def remote(self, ids: Sequence[int]) -> List[int]:
-        return _units_of(ids, self.remote_units, self.remote_first, self.count)
+        return _units_of(ids, self.remote_units, self.remote_first, self.shared)
 
 
 def _units_of(ids: Sequence[int], units: int, first: int, count: int) -> List[int]:
