@@ -77,12 +77,17 @@ def test_the_first_documents_example_of_messages(ends):
     # Sender, as written but for NumPy.
     ones = np.ones([16], dtype=np.uint8)
     endpoint.register_memory_region("messages", ones.ctypes.data, 16)
-    asyncio.run(endpoint.send_async("messages", 0, 8))
+    # A process of its own in the document: the send is done once the receiver has the message.
+    sending = endpoint
+    sender = threading.Thread(target=lambda: asyncio.run(sending.send_async("messages", 0, 8)))
+    sender.start()
     endpoint = receiver
     # Receiver, as written but for NumPy.
     zeros = np.zeros([16], dtype=np.uint8)
     endpoint.register_memory_region("messages", zeros.ctypes.data, 16)
     asyncio.run(endpoint.recv_async("messages", 8, 8))
+    sender.join(SOON)
+    assert not sender.is_alive()
     assert zeros.tolist() == [0] * 8 + [1] * 8
 
 
@@ -117,15 +122,14 @@ def test_numbers_as_names_and_memory_registered_after_the_info_was_read(dlslime)
 
 def test_the_messages_of_a_former_peer_are_not_the_next_ones(ends, dlslime):
     initiator, local, target, remote = ends
-    target.send((remote.ctypes.data, 0, 10)).wait()
-    with pytest.raises(slime.InvalidArgument):
-        initiator.recv((local.ctypes.data, 0, 5)).wait()
+    target.send((remote.ctypes.data, 0, 10))
     with dlslime.RDMAEndpoint() as other:
         other.connect(initiator.endpoint_info())
         initiator.connect(other.endpoint_info())
         theirs = np.full(10, 77, np.uint8)
-        other.send((theirs.ctypes.data, 0, 10)).wait()
+        sent = other.send((theirs.ctypes.data, 0, 10))
         initiator.recv((local.ctypes.data, 0, 10)).wait()
+        sent.wait()
         assert (local[:10] == 77).all()
 
 
@@ -152,19 +156,52 @@ def test_a_notification_follows_its_bytes(ends):
         target.imm_recv().wait(0.01)
 
 
-def test_a_message_of_another_length_fails_and_is_the_next_ones(ends):
+@pytest.mark.parametrize("registered", [True, False], ids=["registered", "other_memory"])
+def test_a_message_lies_in_the_senders_memory_until_a_recv_reads_it(ends, registered):
+    initiator, _, target, _ = ends
+    size = 300_000
+    sending, receiving = np.full(size + 7, 1, np.uint8), np.zeros(size + 9, np.uint8)
+    if registered:
+        initiator.register_memory_region("sending", sending.ctypes.data, sending.nbytes)
+        target.register_memory_region("receiving", receiving.ctypes.data, receiving.nbytes)
+    sent = initiator.send((sending.ctypes.data, 7, size))
+    sending[:] = 2  # seen by the receiver, because there is no copy
+    assert target.recv((receiving.ctypes.data, 9, size)).wait() == 0
+    assert sent.wait() == 0
+    assert (receiving[9:] == 2).all() and not receiving[:9].any()
+
+
+def test_a_send_that_no_recv_takes_ends_at_its_timeout(ends, dlslime, monkeypatch):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "0.2")
+    with dlslime.RDMAEndpoint() as sender, dlslime.RDMAEndpoint() as receiver:
+        sender.connect(receiver.endpoint_info())
+        memory = np.zeros(10, np.uint8)
+        with pytest.raises(slime.DeadlineExceeded):
+            sender.send((memory.ctypes.data, 0, 10)).wait()
+
+
+def test_a_message_that_is_too_long_fails_at_both_ends_and_writes_nothing(ends):
     initiator, local, target, remote = ends
     local[:] = 1
-    initiator.send((local.ctypes.data, 0, 10)).wait()
     before = remote.copy()
-    for length in (9, 11):
-        future = target.recv((remote.ctypes.data, 0, length))
-        for _ in range(2):
-            with pytest.raises(slime.InvalidArgument, match=f"recv of {length} bytes: the next message has 10"):
-                future.wait()
+    futures = initiator.send((local.ctypes.data, 0, 10)), target.recv((remote.ctypes.data, 0, 9))
+    for future in futures * 2:
+        with pytest.raises(slime.InvalidArgument):
+            future.wait()
     assert (remote == before).all()
+    sent = initiator.send((local.ctypes.data, 0, 10))
     target.recv((remote.ctypes.data, 0, 10)).wait()
+    sent.wait()
     assert (remote[:10] == 1).all()
+
+
+def test_a_message_that_is_too_short_is_an_error_at_the_receiver(ends):
+    initiator, local, target, remote = ends
+    sent, received = initiator.send((local.ctypes.data, 0, 10)), target.recv((remote.ctypes.data, 0, 11))
+    for _ in range(2):
+        with pytest.raises(slime.InvalidArgument, match="recv of 11 bytes: the message had 10"):
+            received.wait()
+    assert sent.wait() == 0
 
 
 def test_the_same_memory_under_the_same_name_is_registered_once(dlslime):

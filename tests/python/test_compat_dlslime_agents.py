@@ -74,8 +74,9 @@ def test_named_items_have_the_own_offset_first_and_numbers_the_peers(ends):
 def test_messages_and_notifications_go_both_ways(ends):
     a, local, b, remote = ends
     local[:10] = 7
-    a.send("b", (local.ctypes.data, 0, 10)).wait()
+    sent = a.send("b", (local.ctypes.data, 0, 10))
     b.recv("a", (remote.ctypes.data, 5, 10)).wait()
+    sent.wait()
     assert (remote[5:15] == 7).all()
     for sender, receiver in ((a, b), (b, a)):
         received = receiver.imm_recv(sender.alias)

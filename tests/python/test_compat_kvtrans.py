@@ -120,8 +120,48 @@ def test_bytes_arrive_in_both_directions(engines, size):
     for sender, sends, receiver, receives in ((client, to_server, server, to_client), (server, to_client, client, to_server)):
         _, out = sender.reg_kv(sends, data)
         _, into = receiver.reg_kv(receives, data)
+        received = []
+        receiving = threading.Thread(target=lambda: received.append(receiver.recv_kv(into, size)))
+        receiving.start()
         assert sender.send_kv(out, data)
-        assert receiver.recv_kv(into, size) == (True, data.tobytes())
+        receiving.join(SOON)
+        assert received == [(True, data.tobytes())]
+
+
+def test_a_large_object_lies_in_its_memory_until_a_recv_kv_reads_it(engines):
+    client, to_server, server, to_client = engines
+    data = np.full(1 << 20, 1, np.uint8)
+    _, out = client.reg_kv(to_server, data)
+    _, into = server.reg_kv(to_client, data)
+    tried = threading.Event()
+    sent = []
+
+    def send():
+        sent.append(client.send_kv(out, data[: 1 << 16]))  # copied: done, and waits at the peer
+        data[:] = 2
+        tried.set()
+        sent.append(client.send_kv(out, data))
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    assert tried.wait(SOON)
+    assert sent == [True]
+    assert server.recv_kv(into, 1 << 20) == (True, bytes([1]) * (1 << 16))
+    assert server.recv_kv(into, 1 << 20) == (True, bytes([2]) * (1 << 20))
+    sending.join(SOON)
+    assert sent == [True, True]
+
+
+def test_a_large_object_that_no_recv_kv_takes_ends_at_the_timeout(kvtrans_engine, monkeypatch):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", "0.5")
+    with kvtrans_engine.Engine("lo") as server, kvtrans_engine.Engine("lo") as client:
+        _, to_server = client.connect("127.0.0.1", server.port)
+        to_client = server.accept(SOON)[3]
+        _, out = client.reg_kv(to_server, bytes(1 << 20))
+        _, into = server.reg_kv(to_client, bytes(1 << 20))
+        assert client.send_kv(out, bytes(1 << 20)) is False
+        assert client.send_kv(out, b"next") is True
+        assert server.recv_kv(into, 1 << 20) == (True, b"next")
 
 
 def test_each_id_has_its_own_messages_in_order(engines):

@@ -33,7 +33,7 @@ def make():
     kept = []  # the memory outlives the communicators, whatever a test keeps
     with ExitStack() as stack:
 
-        def one(role, port, layers=LAYERS, blocks=BLOCKS, block_bytes=BLOCK_BYTES, values=True):
+        def one(role, port, layers=LAYERS, blocks=BLOCKS, block_bytes=BLOCK_BYTES, values=True, rank=(1, 0)):
             caches = [
                 [np.zeros((blocks, block_bytes), np.uint8) for _ in range(layers)] for _ in range(2 if values else 1)
             ]
@@ -47,6 +47,8 @@ def make():
                 local_value_cache=pointers[1],
                 block_number=blocks,
                 block_bytes=block_bytes,
+                prefill_tp_size=rank[0],
+                prefill_tp_idx=rank[1],
             )
             return (stack.enter_context(made), *caches)
 
@@ -199,14 +201,121 @@ def test_other_geometries_are_refused_with_both(make, caplog, other):
     assert "'block_bytes': 4096" in caplog.text and "do not match" in caplog.text
 
 
-def test_other_degrees_of_tensor_parallelism_are_refused(make):
-    from rdma_comm import RDMACommunicator
+# Heads of a whole block, and the bytes of each: tokens x numbers, which follow the heads (HND).
+HEADS, HEAD_BYTES = 12, 96
 
-    memory = np.zeros(4096, np.uint8)
-    arguments = "prefill", 0, "0", [memory.ctypes.data], [], 1, 4096
-    RDMACommunicator(*arguments, 1, 0).close()
-    with pytest.raises(slime.Unimplemented):
-        RDMACommunicator(*arguments, 2, 1)
+
+def heads_of(degree, rank):
+    return slice(rank * HEADS // degree, (rank + 1) * HEADS // degree)
+
+
+@pytest.mark.parametrize(
+    "prefill_degree, decode_degree", [(1, 4), (4, 2), (2, 1), (2, 4), (4, 1), (3, 2), (2, 2)], ids=str
+)
+def test_between_other_degrees_each_head_arrives_where_its_rank_has_it(make, prefill_degree, decode_degree):
+    print("SLIME_TEST_SEED", SEED)
+    choose = random.Random(SEED)
+    made = {}
+    ports = [str(free_port()) for _ in range(decode_degree)]
+    for role, degree in (("decode", decode_degree), ("prefill", prefill_degree)):
+        made[role] = [
+            make(
+                role,
+                ports[rank] if role == "decode" else "0",
+                blocks=20 if role == "decode" else 12,
+                block_bytes=HEADS // degree * HEAD_BYTES,
+                rank=(degree, rank),
+            )
+            for rank in range(degree)
+        ]
+    # The whole blocks of keys and values, as they are at prefill, and as they have to be at decode.
+    bytes_of = np.random.default_rng(SEED).integers
+    whole = bytes_of(1, 256, (2, LAYERS, 12, HEADS, HEAD_BYTES), np.uint8)
+    for rank, (_, *caches) in enumerate(made["prefill"]):
+        for kind, layer in ((kind, layer) for kind in range(2) for layer in range(LAYERS)):
+            caches[kind][layer][:] = whole[kind, layer][:, heads_of(prefill_degree, rank)].reshape(12, -1)
+    expected = np.zeros((2, LAYERS, 20, HEADS, HEAD_BYTES), np.uint8)
+    written = {}
+    for rank, (prefill, *_) in enumerate(made["prefill"]):
+        for peer, port in enumerate(ports):
+            mine, theirs = heads_of(prefill_degree, rank), heads_of(decode_degree, peer)
+            shared = max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
+            assert prefill.connect("127.0.0.1", port, decode_degree) is shared
+            if shared:
+                written.setdefault(rank, []).append(port)
+    for layer in range(LAYERS):
+        local = [choose.randrange(12) for _ in range(7)]
+        remote = choose.sample(range(20), 7)
+        for rank, peers in written.items():
+            for port in peers:
+                assert made["prefill"][rank][0].write_cache("127.0.0.1", port, local, remote, layer) == 0
+        expected[:, layer, remote] = whole[:, layer, local]
+    for rank, (_, *caches) in enumerate(made["decode"]):
+        mine = expected[:, :, :, heads_of(decode_degree, rank)]
+        assert all(
+            (caches[kind][layer] == mine[kind, layer].reshape(20, -1)).all()
+            for kind in range(2)
+            for layer in range(LAYERS)
+        )
+
+
+def test_one_latent_cache_goes_as_a_whole_to_each_rank(make):
+    ports = [str(free_port()) for _ in range(2)]
+    caches = [make("decode", port, values=False, rank=(2, rank))[1] for rank, port in enumerate(ports)]
+    prefill, sources = make("prefill", "0", values=False, rank=(4, 3))
+    sources[1][:] = 5
+    for port, cache in zip(ports, caches):
+        assert prefill.connect("127.0.0.1", port)
+        assert prefill.write_cache("127.0.0.1", port, [0, 1], [4, 2], 1) == 0
+        assert (cache[1][[4, 2]] == 5).all() and cache[1].any(axis=1).sum() == 2
+
+
+def test_ids_are_checked_against_blocks_also_between_other_degrees(make):
+    port = str(free_port())
+    _, keys, values = make("decode", port, blocks=4, block_bytes=BLOCK_BYTES // 4, rank=(4, 3))
+    prefill, sources, _ = make("prefill", "0", blocks=8)
+    sources[0][:] = 1
+    assert prefill.connect("127.0.0.1", port)
+    for local, remote in (([8], [0]), ([0], [4]), ([-1], [0]), ([0], [-1])):
+        with pytest.raises(slime.InvalidArgument, match="block ids"):
+            prefill.write_cache("127.0.0.1", port, local, remote, 0)
+    assert not any(blocks.any() for blocks in (*keys, *values))
+
+
+@pytest.mark.parametrize(
+    "rank, block_bytes, degree, reason",
+    [
+        ((2, 0), BLOCK_BYTES, 0, "do not match"),  # twice the bytes of the whole block
+        ((2, 1), BLOCK_BYTES // 2, 4, "dst_tp_size is 4"),
+        ((1, 0), BLOCK_BYTES // 2, 0, "do not match"),
+    ],
+    ids=str,
+)
+def test_degrees_that_do_not_fit_are_refused_with_the_reason(make, caplog, rank, block_bytes, degree, reason):
+    port = str(free_port())
+    make("decode", port, block_bytes=block_bytes, rank=rank)
+    prefill = make("prefill", "0")[0]
+    with caplog.at_level(logging.WARNING, "slime.compat"):
+        assert prefill.connect("127.0.0.1", port, degree) is False
+    assert reason in caplog.text and "'tp_size': " in caplog.text
+
+
+def test_a_rank_outside_its_degree_is_refused(make):
+    for rank in ((2, 2), (1, -1), (0, 0)):
+        with pytest.raises(slime.InvalidArgument, match="prefill_tp_idx"):
+            make("prefill", "0", rank=rank)
+
+
+def test_a_communicator_of_a_version_without_degrees_has_degree_1(make, monkeypatch):
+    port = str(free_port())
+    decode, keys, _ = make("decode", port)
+    for name in ("tp_size", "tp_idx"):
+        del decode._host.about[name]
+    prefill, sources, _ = make("prefill", "0", block_bytes=BLOCK_BYTES // 2, rank=(2, 1))
+    sources[0][:] = 1
+    assert prefill.connect("127.0.0.1", port)
+    assert prefill.write_cache("127.0.0.1", port, [0], [9], 0) == 0
+    assert (keys[0][9][BLOCK_BYTES // 2 :] == 1).all() and not keys[0][9][: BLOCK_BYTES // 2].any()
 
 
 def test_another_number_of_blocks_is_fine(make):

@@ -9,7 +9,7 @@ import queue
 import secrets
 import socket
 import struct
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Sequence, Union
 
 from slime._agent import PeerAgent
 from slime._endpoint import Endpoint
@@ -133,8 +133,9 @@ class Host:
     """An agent whose connections are made one by one, and accepted in that order.
 
     system: whose connections these are. about: what the agent says about itself; "address" is added.
-    The other end must say the same things, with values of the same types. verbs: see PeerAgent.
-    keeps: connections wait for accept(). Nothing connects before serve(). Thread: any.
+    The other end must say the same things, with values of the same types, but for those of `optional`,
+    which it may leave out. verbs: see PeerAgent. keeps: connections wait for accept(). Nothing connects
+    before serve(). Thread: any.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Host:
         about: Optional[Dict[str, Any]] = None,
         verbs: Optional[Dict[str, Union[int, bool, str]]] = None,
         keeps: bool = True,
+        optional: Sequence[str] = (),
     ) -> None:
         self._service = f"compat.{system}"
         # The connections that accept() has not returned yet; None: the host is closed.
@@ -152,6 +154,7 @@ class Host:
         self.agent = PeerAgent(listen=f"{host}:{port}", verbs=verbs, **agent_options())
         self.about = {**(about or {}), "address": self.agent.address}
         self._keeps = keeps
+        self._optional = frozenset(optional)
 
     def serve(self) -> None:
         """Takes connections from now on."""
@@ -178,7 +181,11 @@ class Host:
 
     def _checked(self, about: Any) -> Dict[str, Any]:
         """Returns what a peer says about itself, with the keys that this end expects."""
-        fits = isinstance(about, dict) and all(type(about.get(key)) is type(mine) for key, mine in self.about.items())
+        fits = isinstance(about, dict) and all(
+            type(about.get(key)) is type(mine)
+            for key, mine in self.about.items()
+            if key in about or key not in self._optional
+        )
         if not fits or not _has_port(about["address"]):
             raise InvalidArgument(f"a peer of {self._service} says about itself {about!r:.200}")
         return about

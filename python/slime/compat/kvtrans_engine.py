@@ -6,7 +6,9 @@ This module defines what the documents leave open:
   send_kv() sends with the id of one, recv_kv() receives with the id of the other.
 - reg_kv() says how large the messages of the id may be: as large as the registered object.
   send_kv() may send another object that is not larger.
-- send_kv() returns once the peer has the bytes. They wait there for recv_kv().
+- send_kv() of up to 64 KiB returns once the peer has the bytes, which wait there for recv_kv(). A
+  larger object stays in its memory until a recv_kv() of the peer reads it from there, without a copy
+  in between: send_kv() returns then.
 - recv_kv() receives one whole message, or none: a message longer than `max_size` stays, and the next
   recv_kv() gets it.
 - Functions that return `success` return False, log the reason as a warning (logger
@@ -24,6 +26,10 @@ from typing import Any, Deque, Dict, NamedTuple, Optional, Tuple
 
 from slime._errors import Error, InvalidArgument, NotFound
 from slime.compat import _common
+
+
+# Objects up to this size are copied, and wait at the peer.
+_COPIED_MOST = 64 << 10
 
 
 class _Connection(NamedTuple):
@@ -87,7 +93,10 @@ class Engine:
             raise InvalidArgument(f"send_kv of {view.nbytes} bytes: the object of reg_kv has {most}")
         try:
             data = view if view.c_contiguous else view.tobytes()
-            connection.peer.send(connection.tag(number), data).result()
+            if view.nbytes <= _COPIED_MOST:
+                connection.peer.send(connection.tag(number), data).result()
+            else:
+                connection.peer.sendv(connection.tag(number), [data]).result()
         except Error as error:
             _common.log.warning("send_kv to %s: %s", connection.peer.name, error)
             return False

@@ -9,8 +9,9 @@ leave open:
   which a batch may use in place of the name.
 - In an endpoint's batch `target_offset` is in the peer's memory and `source_offset` in the own, for
   reads and writes. In an agent's batch with names the own offset is first: see PeerAgent.read().
-- Messages arrive in order. A recv takes one message of exactly its length: another length is an
-  error at the receiver, nothing is written, and the message is the next recv's.
+- Messages arrive in order, and go from memory to memory: a send is done once a recv of the peer has
+  the bytes, which must not change until then. A recv takes one message of exactly its length. A longer
+  one fails at both ends, and nothing is written. A shorter one is written, and fails at the receiver.
 - wait() raises if the operation failed, if the peer is dead or gone, or after SLIME_COMPAT_TIMEOUT
   seconds (30). It never reports as done what did not arrive.
 - An endpoint has one peer, over one connection, and an agent one connection to each peer. Once that has

@@ -136,20 +136,20 @@ class RDMAEndpoint:
     # ---- messages
 
     def send(self, range_: Sequence[int], stream: Any = None) -> SlimeFuture:
-        """Sends the bytes at (ptr, offset, length)."""
+        """Sends the bytes at (ptr, offset, length): done once a recv() of the peer has them."""
         ptr, offset, length = range_
-        return self._connected().send(ptr + offset, length)
+        return self._connected().send(self._memory.view(ptr + offset, length))
 
     def recv(self, range_: Sequence[int], stream: Any = None) -> SlimeFuture:
         """Receives a message of exactly this length into (ptr, offset, length)."""
         ptr, offset, length = range_
-        return self._connected().receive(ptr + offset, length)
+        return self._connected().receive(self._memory.view(ptr + offset, length))
 
     async def send_async(self, mr_key: Union[str, int], offset: int, length: int) -> int:
-        return await self._connected().send(self._memory.address(mr_key, offset, length), length)
+        return await self._connected().send(self._memory.view(self._memory.address(mr_key, offset, length), length))
 
     async def recv_async(self, mr_key: Union[str, int], offset: int, length: int) -> int:
-        return await self._connected().receive(self._memory.address(mr_key, offset, length), length)
+        return await self._connected().receive(self._memory.view(self._memory.address(mr_key, offset, length), length))
 
     # ---- the end
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from slime import _slime
 from slime._agent import PeerAgent
@@ -97,6 +98,18 @@ class Memory:
         if offset < 0 or length < 0 or offset + length > region.size:
             raise InvalidArgument(f"{length} bytes at offset {offset} are not inside of {key!r}: {region.size} bytes")
         return region.address + offset
+
+    def view(self, address: int, length: int) -> Any:
+        """Returns the bytes at an address, with the buffer protocol: of registered memory if they are
+        inside of it, since a message of other memory registers it."""
+        if length < 0:
+            raise InvalidArgument(f"a message of {length} bytes")
+        with self._lock:
+            for region in self._regions.values():
+                at = address - region.address
+                if 0 <= at and at + length <= region.size:
+                    return memoryview(region.memory)[at : at + length]
+        return (ctypes.c_char * length).from_address(address)
 
     def info(self) -> Dict[str, Dict[str, int]]:
         """Returns the memory by name. Has no keys."""

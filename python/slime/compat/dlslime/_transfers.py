@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import queue
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from slime._errors import DeadlineExceeded, Error, InvalidArgument, Unavailable
 from slime._peer import Peer
@@ -107,29 +106,21 @@ class Imms:
 
 
 class Messages:
-    """The messages of one connection, in order. Thread: any."""
+    """The messages of one connection, in order, from memory to memory. Thread: any."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self._lock = threading.Lock()
-        self._late: List[bytes] = []  # messages whose length no recv has asked for yet
 
-    def send(self, address: int, length: int) -> SlimeFuture:
-        data = (ctypes.c_char * length).from_address(address)
-        return SlimeFuture(self.peer.send(_MESSAGES, data), lambda _: 0)
+    def send(self, memory: Any) -> SlimeFuture:
+        """Sends memory of Memory.view(): done once a receive of the peer has the bytes."""
+        return SlimeFuture(self.peer.sendv(_MESSAGES, [memory]), lambda _: 0)
 
-    def receive(self, address: int, length: int) -> SlimeFuture:
-        with self._lock:
-            late = self._late.pop(0) if self._late else None
+    def receive(self, memory: Any) -> SlimeFuture:
+        wanted = memoryview(memory).nbytes
 
-        def finish(data: bytes) -> int:
-            if len(data) != length:
-                with self._lock:
-                    self._late.append(data)
-                raise InvalidArgument(f"recv of {length} bytes: the next message has {len(data)}, and waits")
-            ctypes.memmove(address, bytes(data), length)
+        def finish(length: int) -> int:
+            if length != wanted:
+                raise InvalidArgument(f"recv of {wanted} bytes: the message had {length}, which are written")
             return 0
 
-        if late is not None:
-            return SlimeFuture(_common.Ended(late), finish)
-        return SlimeFuture(self.peer.recv(_MESSAGES), finish)
+        return SlimeFuture(self.peer.recv_into(_MESSAGES, memory), finish)

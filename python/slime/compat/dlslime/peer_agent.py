@@ -256,14 +256,14 @@ class PeerAgent:
         return SlimeImmRecvFuture(lambda timeout: connection._next_imm(imms, timeout))
 
     def send(self, peer_alias: str, range_: Sequence[int], stream: Any = None, **_: Any) -> SlimeFuture:
-        """Sends the bytes at (ptr, offset, length)."""
+        """Sends the bytes at (ptr, offset, length): done once a recv() of the peer has them."""
         ptr, offset, length = range_
-        return self._carrier(peer_alias).send(ptr + offset, length)
+        return self._carrier(peer_alias).send(self._memory.view(ptr + offset, length))
 
     def recv(self, peer_alias: str, range_: Sequence[int], stream: Any = None, **_: Any) -> SlimeFuture:
         """Receives the peer's next message, of exactly this length, into (ptr, offset, length)."""
         ptr, offset, length = range_
-        return self._carrier(peer_alias).receive(ptr + offset, length)
+        return self._carrier(peer_alias).receive(self._memory.view(ptr + offset, length))
 
     # ---- the end
 
