@@ -10,10 +10,13 @@
 #include "base/random.h"
 #include "base/str.h"
 #include "cache/store.h"
+#include "ctrl/wire/json_fields.h"
 
 namespace slime::cache {
 namespace {
 
+// Of answers. Bodies and manifests are parsed as ctrl::Json: adding a key to an ordered object takes
+// time proportional to its keys.
 using HttpJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSpace = "dlslime";
@@ -29,19 +32,17 @@ constexpr std::uint64_t kManifestBytes = std::uint64_t{16} << 20;
 std::string bytes_key(std::uint64_t version) { return std::to_string(version); }
 std::string manifest_key(std::uint64_t version) { return str(version, ".manifest"); }
 
-std::optional<std::uint64_t> number_of(const HttpJson& object, const char* name) {
+std::optional<std::uint64_t> number_of(const ctrl::Json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
   return found->get<std::uint64_t>();
 }
 
-Result<HttpJson> object_of(std::string_view body) {
-  HttpJson json = HttpJson::parse(body, nullptr, false);
-  if (!json.is_object()) return Status(Code::kInvalidArgument, "the body is not a JSON object");
-  return json;
+Result<ctrl::Json> object_of(std::string_view body) {
+  return ctrl::parse_json(body, Code::kInvalidArgument, "the body");
 }
 
-Result<std::string> peer_of(const HttpJson& json) {
+Result<std::string> peer_of(const ctrl::Json& json) {
   const auto found = json.find("peer_agent_id");
   if (found == json.end() || !found->is_string() || found->get_ref<const std::string&>().empty() ||
       found->get_ref<const std::string&>().size() > kPeerBytes)
@@ -69,14 +70,14 @@ struct Assignment {
   std::uint64_t mr_key = 0, remote_mr_key = 0, target_offset = 0, length = 0;
 };
 
-Result<std::vector<Assignment>> assignments_of(const HttpJson& json, std::uint64_t memory_bytes) {
+Result<std::vector<Assignment>> assignments_of(const ctrl::Json& json, std::uint64_t memory_bytes) {
   const auto found = json.find("assignments");
   if (found == json.end() || !found->is_array() || found->empty() || found->size() > kAssignmentsMost)
     return Status(Code::kInvalidArgument, str("assignments must be a list of 1 to ", kAssignmentsMost));
   const std::uint64_t most = std::min(memory_bytes, std::uint64_t{1} << kPlaceBits);
   std::vector<Assignment> out;
   std::uint64_t total = 0;
-  for (const HttpJson& item : *found) {
+  for (const ctrl::Json& item : *found) {
     const auto field = [&](const char* name) {
       return item.is_object() ? number_of(item, name) : std::nullopt;
     };
@@ -130,9 +131,9 @@ std::string dumped(const HttpJson& json) {
   return json.dump(-1, ' ', false, HttpJson::error_handler_t::replace);
 }
 
-// Returns the manifest of a version whose bytes are there, too. kNotFound: there is none, or it is
-// another peer's.
-Result<HttpJson> sealed(CacheClient& client, const Wanted& wanted) {
+// Returns the manifest, as its writer has put it, of a version whose bytes are there, too. kNotFound:
+// there is none, or it is another peer's.
+Result<std::string> sealed(CacheClient& client, const Wanted& wanted) {
   const Status none(Code::kNotFound, str("no version ", wanted.version, " of ", wanted.peer,
                                          ", or not all of it is written yet"));
   if (wanted.version > kVersionMask) return none;
@@ -142,15 +143,15 @@ Result<HttpJson> sealed(CacheClient& client, const Wanted& wanted) {
     return Status(Code::kCorrupt, str("the manifest has ", info->length, " bytes"));
   const auto bytes = client.get(kSpace, manifest_key(wanted.version));
   if (!bytes) return bytes.error().code() == Code::kNotFound ? none : bytes.error();
-  const auto* text = reinterpret_cast<const char*>(bytes->data());
-  HttpJson json = HttpJson::parse(text, text + bytes->size(), nullptr, false);
-  if (!json.is_object()) return Status(Code::kCorrupt, "the manifest is not a JSON object");
-  const auto peer = peer_of(json);
+  const std::string_view text = as_text(*bytes);
+  const auto json = ctrl::parse_json(text, Code::kCorrupt, "the manifest");
+  if (!json) return json.error();
+  const auto peer = peer_of(*json);
   if (!peer || *peer != wanted.peer) return none;
   const auto there = client.exists(kSpace, bytes_key(wanted.version));
   if (!there) return there.error();
   if (!*there) return none;
-  return json;
+  return std::string(text);
 }
 
 }  // namespace
@@ -208,9 +209,9 @@ ctrl::ApiReply HttpDirectory::store(std::string_view body) {
 ctrl::ApiReply HttpDirectory::query(std::string_view body) {
   const auto wanted = wanted_of(body);
   if (!wanted) return http_error(wanted.error());
-  const auto manifest = sealed(client_, *wanted);
+  auto manifest = sealed(client_, *wanted);
   if (!manifest) return http_error(manifest.error());
-  return {.body = dumped(*manifest)};
+  return {.body = std::move(*manifest)};
 }
 
 ctrl::ApiReply HttpDirectory::remove(std::string_view body) {

@@ -243,7 +243,9 @@ class PyKvCache {
   ~PyKvCache() {
     if (!cache_ || cache_->forked()) return;
     const nb::gil_scoped_release unlocked;
-    cache_->reset();  // closes the regions: may wait
+    // An interrupted connect() may still use the cache, whose memory is released after this. May wait.
+    (*cache_)->close(limits::kCloseBound).ignore();
+    cache_->reset();
   }
 
   [[nodiscard]] KvCache& get() const { return **cache_; }
@@ -251,7 +253,8 @@ class PyKvCache {
   void close(double timeout) {
     const Status status =
         run_blocking([cache = shared(), nanos = timeout_from(timeout)] { return cache->close(nanos); });
-    pins_.clear();
+    // Not clear(): a release may run Python code, and the garbage collector would see released pins.
+    const auto released = std::exchange(pins_, {});
     check(status);
   }
   [[nodiscard]] PyLayerQueue listen() const {

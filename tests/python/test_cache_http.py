@@ -122,6 +122,23 @@ def test_a_manifest_that_is_none_is_told(cache, make_agent):
     assert http("/healthz")[0] == 200
 
 
+def test_a_manifest_that_nests_deeply_is_refused(cache, make_agent):
+    address, http = cache
+    client = slime.CacheClient(make_agent(), address)
+    client.put("dlslime", "7", b"bytes")
+    client.put("dlslime", "7.manifest", b'{"peer_agent_id":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    status, answer = http("/query", {"peer_agent_id": "a", "version": 7})
+    assert status == 500 and "nests deeper" in answer["error"]
+    assert http("/healthz")[0] == 200
+
+
+def test_a_body_with_many_keys_is_answered_soon(cache):
+    _, http = cache
+    many = {f"{key:x}": 0 for key in range(200_000)}
+    assert http("/store", many)[0] == 400  # would take minutes in quadratic time
+    assert http("/healthz")[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/store", "/query", "/delete"])
 def test_bodies_that_are_wrong_are_400_with_a_text(cache, path):
     _, http = cache

@@ -86,6 +86,20 @@ def test_messages_and_notifications_go_both_ways(ends):
         b.imm_recv("a").wait(0.01)
 
 
+def test_notifications_that_came_before_the_end_are_taken_by_a_later_imm_recv(ends):
+    a, _, b, _ = ends
+    for imm in (1, 2):
+        a.write_with_imm("b", [("kv", 0, 0, 64)], imm).wait()
+    first = b.imm_recv("a")
+    assert first.wait(SOON) == 0 and first.imm_data() == 1
+    a.query_connection("b").endpoint.disconnect()
+    wait_until(lambda: b.query_connection("a").state == "failed")
+    later = b.imm_recv("a")
+    assert later.wait(SOON) == 0 and later.imm_data() == 2
+    with pytest.raises(slime.Unavailable):
+        b.imm_recv("a").wait(SOON)
+
+
 def test_what_agents_tell_of_each_other(ends):
     a, _, b, remote = ends
     assert {"a", "b"} <= set(a.list_agents()) and a.query()["b"]["address"] == b._agent.address

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -210,10 +212,12 @@ def test_a_token_goes_to_this_host_or_over_tls_alone(monkeypatch):
         raise OSError("not asked")
 
     monkeypatch.setattr("urllib.request.OpenerDirector.open", refuse)
-    for elsewhere in ("http://cache.example:1", "https://cache.example:1"):
+    without = ("http://cache.example:1", "http://127.0.0.1.example:1", "http://127.example:1")
+    given = ("https://cache.example:1", "http://127.0.0.2:1", "http://[::1]:1", "http://localhost:1")
+    for url in (*without, *given):
         with pytest.raises(CacheError, match="not asked"):
-            CacheClient(elsewhere).stats()
-    assert ["Authorization" in headers for headers in asked] == [False, True]
+            CacheClient(url).stats()
+    assert ["Authorization" in headers for headers in asked] == [False] * len(without) + [True] * len(given)
 
 
 def test_a_cache_that_is_full_is_told(connected):
@@ -229,6 +233,32 @@ def test_assignments_and_their_json():
     for wrong in ({}, {"mr_key": 1}, None, dict.fromkeys(Assignment._fields, "x")):
         with pytest.raises(slime.InvalidArgument):
             assignment_from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"",
+        b"no HTTP\r\n\r\n",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"a"',
+        b"HTTP/1.1 500 No\r\nContent-Length: 50\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+    ],
+)
+def test_an_answer_that_is_cut_or_none_is_a_cache_error(told):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            with listener.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(told)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with pytest.raises(CacheError):
+            CacheClient(f"http://127.0.0.1:{listener.getsockname()[1]}").stats()
+        server.join()
 
 
 def test_a_cache_that_is_not_there(nanoctrl):

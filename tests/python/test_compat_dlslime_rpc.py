@@ -224,3 +224,17 @@ def test_calls_of_a_peer_that_was_killed_or_stopped_fail(nanoctrl, start_compat,
             asleep.wait()
         with pytest.raises(RpcError):
             w.add(1, 2).wait()
+
+
+@pytest.mark.parametrize("value", [1 << 40, -1, "text", [1, 2], {}], ids=repr)
+def test_an_answer_of_a_raw_method_that_is_no_bytes_is_an_error(nanoctrl, value):
+    class Forged:
+        @slime.method
+        def reverse(self, data):
+            return [True, value]
+
+    with slime.PeerAgent("forger", ctrl_url=nanoctrl) as forger, PeerAgent(nanoctrl, "driver:0") as driver:
+        forger.serve(Forged(), "dlslime.rpc.CalcService")
+        driver.connect_to("forger").wait(SOON)
+        with pytest.raises(RpcError, match="not one of SlimeRPC"):
+            proxy(driver, "forger", CalcService).reverse(b"x").wait(SOON)

@@ -3,7 +3,9 @@
 import os
 import random
 import signal
+import socket
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -245,3 +247,24 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatc
     done = engine.transfer_sync_read(*read)
     assert done == -1 or (memory == 9).all()  # memory of this host is read without the process's help
     os.kill(target.process.pid, signal.SIGCONT)
+
+
+def test_transfers_of_several_threads_to_a_peer_that_says_nothing_end_in_their_time(make, monkeypatch):
+    monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(PATIENCE))
+    engine, memory = make(), np.zeros(64, np.uint8)
+    assert engine.register_memory(memory.ctypes.data, 64) == 0
+    ended = []
+
+    def transfer(name):
+        assert engine.transfer_sync_write(name, memory.ctypes.data, 4096, 64) == -1
+        ended.append(time.monotonic() - began)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}"
+        threads = [threading.Thread(target=transfer, args=(name,)) for _ in range(8)]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(ended) == 8 and max(ended) < 4 * PATIENCE

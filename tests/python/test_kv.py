@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import socket
 import time
 import weakref
 
@@ -227,6 +228,37 @@ cache = kv.Cache(agent, kv.Geometry(layers=3, blocks=8, block_tokens=4, heads=2,
 print(agent.address, flush=True)
 sys.stdin.readline()
 """
+
+
+def test_a_cache_that_is_dropped_while_an_interrupted_connect_goes_on_is_closed(make_agent):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    owner, writer = make_agent(), make_agent()
+    memory = [np.zeros(8 * 256, np.uint8) for _ in range(3)]
+    cache = kv.Cache(owner, kv.Geometry(**{**FIELDS, "form": kv.Form.LATENT, "heads": 1, "head_bytes": 64}), memory)
+    peer = writer.peer(owner.address)
+    target = peer.region("kv/cache/0/latent", timeout=SOON)
+    source = writer.register_memory(bytearray(b"x" * 256))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers the handshake
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupted):
+                kv.connect(owner.peer(f"127.0.0.1:{silent.getsockname()[1]}"), cache, timeout=20)
+            gone = weakref.ref(cache)
+            del cache
+            gc.collect()
+            assert gone() is None
+            with pytest.raises(slime.Error):
+                peer.write([slime.Copy(source, 0, target, 0, 256)], timeout=SOON).result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not memory[0].any()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

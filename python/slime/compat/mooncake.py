@@ -27,7 +27,7 @@ import queue
 import socket
 import sys
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import slime.compat._common as _common
 from slime import _slime
@@ -101,13 +101,23 @@ class _Ranges:
 
 class _Segment:
     """Another process, over one connection: its registered memory, as it said last. Thread: the one
-    that holds `lock`."""
+    inside of held()."""
 
     def __init__(self, peer: Peer) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self.ranges = _Ranges()
         self._named = peer
         self._peer: Optional[Peer] = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets one thread in. Another one waits, as long as a step may take. Raises DeadlineExceeded."""
+        if not self._lock.acquire(timeout=_common.timeout()):
+            raise DeadlineExceeded(f"another transfer still waits for {self._named.name}")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @property
     def peer(self) -> Peer:
@@ -278,7 +288,7 @@ class TransferEngine:
         """Returns the lowest registered address of another process, or 0."""
         try:
             segment = self._segment(segment_name)
-            with segment.lock:
+            with segment.held():
                 segment.ask()
                 return min((each.begin for each in segment.ranges.all()), default=0)
         except Error as error:
@@ -351,7 +361,7 @@ class TransferEngine:
                 self._begin(target_hostname, buffers, peer_buffer_addresses, lengths, opcode).result()
             if notify is not None:
                 segment = self._segment(target_hostname)
-                with segment.lock:
+                with segment.held():
                     peer = segment.peer
                 peer.call(_SERVICE, "notify", notify.name, notify.msg).result()
 
@@ -519,7 +529,7 @@ class TransferEngine:
             raise InvalidArgument(f"{len(buffers)} buffers, {len(addresses)} addresses, {len(lengths)} lengths")
         segment = self._segment(target)
         copies = []
-        with segment.lock:
+        with segment.held():
             for buffer, address, length in zip(buffers, addresses, lengths):
                 mine = self._local(buffer, length)
                 theirs, offset = segment.locate(address, length)

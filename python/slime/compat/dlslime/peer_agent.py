@@ -71,7 +71,7 @@ class PeerAgent:
         self._served: Dict[str, Any] = {}  # of rpc.py
         self._caches: Dict[str, Any] = {}  # CacheMemory by peer
         self._ended = threading.Event()
-        self._agent.on_imm(lambda peer, imm: self._imms_of(peer).put(peer.info().get("connection", 0), imm))
+        self._agent.on_imm(self._notified)
         self._agent.serve(_About(self), _SERVICE, workers=1)
         threading.Thread(target=self._accept, name="slime-dlslime-accept", daemon=True).start()
 
@@ -252,7 +252,7 @@ class PeerAgent:
         carrier = self._carrier(peer_alias)
         connection = self.query_connection(peer_alias)
         assert connection is not None
-        imms = self._imms_of(carrier.peer)
+        imms = self._imms_of(carrier.peer.connection)
         return SlimeImmRecvFuture(lambda timeout: connection._next_imm(imms, timeout))
 
     def send(self, peer_alias: str, range_: Sequence[int], stream: Any = None, **_: Any) -> SlimeFuture:
@@ -297,8 +297,14 @@ class PeerAgent:
                 if known is None or known.state == "failed":
                     self._connections[made.peer_alias] = made
 
-    def _imms_of(self, peer: Peer) -> Imms:
+    def _notified(self, peer: Peer, imm: int) -> None:
         connection = peer.info().get("connection", 0)
+        known = None if connection else self.query_connection(peer.name)  # it has ended meanwhile
+        if known is not None and known.endpoint is not None:
+            connection = known.endpoint.connection
+        self._imms_of(connection).put(connection, imm)
+
+    def _imms_of(self, connection: int) -> Imms:
         with self._lock:
             if connection not in self._imms:
                 if len(self._imms) >= _IMMS_KEPT:

@@ -108,6 +108,8 @@ class RpcFuture:
         if not isinstance(value, list) or len(value) < 2:
             raise RpcError(f"the peer's answer is not one of SlimeRPC: {value!r:.200}")
         ok, *rest = value
+        if ok is True and self._raw and not isinstance(rest[0], (bytes, bytearray, memoryview, type(None))):
+            raise RpcError(f"the peer's answer is not one of SlimeRPC: {value!r:.200}")
         if ok is not True:
             type_name, message, where = (*map(str, rest), "", "", "")[:3]
             raise RemoteRpcError(message, type_name, where)

@@ -7,6 +7,8 @@ a CacheError with the status 404.
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import json
 import os
 import urllib.error
@@ -51,8 +53,19 @@ def _keeps_secrets(url: str) -> bool:
     """Returns whether a token may go to this URL: by TLS, to this host, or if all may be insecure."""
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
-    here = host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may begin with "127."
+        here = host == "localhost"
     return parts.scheme == "https" or here or os.environ.get("SLIME_COMPAT_INSECURE", "") == "1"
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    """Returns the text of a refusal; empty if it does not come."""
+    try:
+        return error.read(4096).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 class CacheClient:
@@ -154,10 +167,9 @@ class CacheClient:
             with opener.open(urllib.request.Request(self.url + path, data, headers), timeout=self.timeout) as answer:
                 text = answer.read(_ANSWER_MOST + 1)
         except urllib.error.HTTPError as error:
-            told = error.read(4096).decode(errors="replace")
-            raise CacheError(f"{path} failed with HTTP {error.code}: {told}", error.code) from None
-        except OSError as error:
-            raise CacheError(f"{self.url}{path}: {error}") from None
+            raise CacheError(f"{path} failed with HTTP {error.code}: {_told(error)}", error.code) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise CacheError(f"{self.url}{path}: {error!r}") from None
         try:
             decoded: Any = json.loads(text) if len(text) <= _ANSWER_MOST else None
         except ValueError:
