@@ -62,6 +62,7 @@ def _documented(**names: str) -> Callable[[_Function], _Function]:
                 named[names[theirs]] = named.pop(theirs)
             return function(*arguments, **named)
 
+        call.documented = names  # type: ignore[attr-defined]
         return cast(_Function, call)
 
     return mark
