@@ -1,5 +1,5 @@
 """The documents' examples as programs of one or two roles, which test_documents.py runs in processes and
-test_documents_in_one_process.py in threads.
+test_documents_as_threads.py in threads.
 
 A role's source may print(), and hear() a line of the test. Lines that are not in the documents, such as
 imports that these leave out, are here.
