@@ -4,12 +4,13 @@ quoted.py has the blocks, and all that is changed in them: addresses, devices, `
 invalid as printed, paths of programs and files, and how long a measurement takes. Beyond that:
 
 - A block that shows both ends is cut at its comments, since each end is a process.
-- Where there is no torch, torch_of_numpy.py stands for it.
+- Where there is no torch, and for all providers but the first, torch_of_numpy.py stands for it.
 - `python` is `python -m slime.compat.run dlslime` in the commands.
 - The scripts that DLSlime's commands name are not in its document: documents/examples has twins of them.
 """
 
 import contextlib
+import importlib.util
 import os
 import re
 import signal
@@ -32,17 +33,10 @@ def provider(request, compat_settings, monkeypatch):
     return request.param
 
 
-def tensors(folder):
-    """Makes scripts in this folder import torch, or what stands for it."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        (folder / "torch.py").symlink_to(ROOT / "tests/python/torch_of_numpy.py")
-
-
 @pytest.fixture
 def start_role(start, provider, tmp_path):
-    tensors(tmp_path)
+    if provider != PROVIDERS[0] or importlib.util.find_spec("torch") is None:
+        (tmp_path / "torch.py").symlink_to(ROOT / "tests/python/torch_of_numpy.py")
 
     def run(system, source):
         script = tmp_path / f"role_{len(list(tmp_path.iterdir()))}.py"
