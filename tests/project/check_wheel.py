@@ -79,9 +79,10 @@ def main():
     call_and_read()
     used = {line.split(maxsplit=5)[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines()}
     check(not any(file.startswith(f"{source}/") for file in used), f"a file of {source} is in use")
-    for program in ("slime", "nanoctrl", "slime-cache"):
+    for program in ("slime", "nanoctrl", "slime-cache", "dlslime-cache", "transfer_bench"):
         done = subprocess.run([environment / "bin" / program, "--help"], capture_output=True, text=True)
-        check(done.returncode == 0 and "Usage:" in done.stdout, f"{program} --help: {done.stdout}{done.stderr}")
+        told = done.returncode == 0 and "usage:" in done.stdout.lower()
+        check(told, f"{program} --help: {done.stdout}{done.stderr}")
     check_nixl_plugin(environment)
     print("the wheel works: agents, a call, a read, the programs, NIXL's plugin")
 

@@ -38,59 +38,6 @@ def ends(dlslime):
         yield initiator, local, target, remote
 
 
-def test_the_first_documents_example_of_a_read(dlslime):
-    # As written but for the tensors, which the document leaves out.
-    from slime import RDMAEndpoint, avaliable_nic
-
-    local_tensor, remote_tensor = np.zeros(16, np.uint8), np.arange(16, dtype=np.uint8) + 1
-
-    devices = avaliable_nic()
-    assert devices, "No RDMA devices."
-
-    # Initialize RDMA endpoint
-    initiator = RDMAEndpoint(device_name=devices[0], ib_port=1, link_type="Ethernet")
-    # Register local GPU memory with RDMA subsystem
-    initiator.register_memory_region("buffer", local_tensor.ctypes.data, 16)
-
-    # Initialize target endpoint on different NIC
-    target = RDMAEndpoint(device_name=devices[-1], ib_port=1, link_type="Ethernet")
-    # Register target's GPU memory
-    target.register_memory_region("buffer", remote_tensor.ctypes.data, 16)
-
-    # Establish bidirectional RDMA connection:
-    # 1. Target connects to initiator's endpoint information
-    # 2. Initiator connects to target's endpoint information
-    # Note: Real-world scenarios typically use out-of-band exchange (e.g., via TCP)
-    target.connect_to(initiator.local_endpoint_info)
-    initiator.connect_to(target.local_endpoint_info)
-
-    # Execute asynchronous batch read operation:
-    asyncio.run(initiator.async_read_batch("buffer", [0], [8], 8))
-
-    assert local_tensor.tolist() == [0] * 8 + list(range(1, 9))
-    initiator.stop()
-    target.stop()
-
-
-def test_the_first_documents_example_of_messages(ends):
-    endpoint, _, receiver, _ = ends
-    # Sender, as written but for NumPy.
-    ones = np.ones([16], dtype=np.uint8)
-    endpoint.register_memory_region("messages", ones.ctypes.data, 16)
-    # A process of its own in the document: the send is done once the receiver has the message.
-    sending = endpoint
-    sender = threading.Thread(target=lambda: asyncio.run(sending.send_async("messages", 0, 8)))
-    sender.start()
-    endpoint = receiver
-    # Receiver, as written but for NumPy.
-    zeros = np.zeros([16], dtype=np.uint8)
-    endpoint.register_memory_region("messages", zeros.ctypes.data, 16)
-    asyncio.run(endpoint.recv_async("messages", 8, 8))
-    sender.join(SOON)
-    assert not sender.is_alive()
-    assert zeros.tolist() == [0] * 8 + [1] * 8
-
-
 def test_batches_are_read_and_written_by_name_and_by_number(ends):
     initiator, local, target, remote = ends
     mine, theirs = (each.mr_info()["buffer"]["handle"] for each in (initiator, target))

@@ -7,8 +7,10 @@ import logging
 import os
 import queue
 import secrets
+import shutil
 import socket
 import struct
+import sys
 from typing import Any, Dict, Optional, Sequence, Union
 
 from slime._agent import PeerAgent
@@ -89,6 +91,15 @@ def agent_options() -> Dict[str, Any]:
 def endpoint(**options: Any) -> Endpoint:
     """Starts an endpoint at own_address(), by the environment."""
     return Endpoint(listen=f"{own_address()}:0", **agent_options(), **options)
+
+
+def program(name: str) -> str:
+    """Returns the path of one of Slime's programs: beside this Python, or in PATH. Raises NotFound."""
+    folders = [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    if found is None:
+        raise NotFound(f"there is no program {name} beside this Python or in PATH")
+    return found
 
 
 class Ended:

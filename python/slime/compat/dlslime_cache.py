@@ -1,7 +1,9 @@
 """dlslime-cache with DLSlime's flags, on slime-cache.
 
-    python -m slime.compat.dlslime_cache start --ctrl URL --host HOST --port PORT --memory-size 1G
-    python -m slime.compat.dlslime_cache status | stop
+    dlslime-cache start --ctrl URL --host HOST --port PORT --memory-size 1G
+    dlslime-cache status | stop
+
+It is also `python -m slime.compat.dlslime_cache`.
 
 SLIME_COMPAT_TOKEN and SLIME_COMPAT_INSECURE=1 are as for all of slime.compat, SLIME_COMPAT_CERT and
 SLIME_COMPAT_KEY PEM files for HTTP beyond this host. Files are in DLSLIME_CACHE_RUNTIME_DIR, else
@@ -13,12 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import urllib.request
 from typing import Any, Dict, List, Optional
 
+from slime._errors import NotFound
 from slime.compat import _common
 
 _THEIR_CTRL = "http://127.0.0.1:3000"
@@ -28,11 +30,10 @@ _IGNORED = "ignored"
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = _parser()
     options = parser.parse_args(_with_config(parser, sys.argv[1:] if arguments is None else arguments))
-    program = shutil.which(
-        "slime-cache", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    )
-    if program is None:
-        parser.error("there is no program slime-cache beside this Python or in PATH")
+    try:
+        program = _common.program("slime-cache")
+    except NotFound as error:
+        parser.error(error.text)
     if options.command == "status" and options.address:
         return _say_health(options.address)
     command = [program, options.command, *_instance(options), *_FLAGS[options.command](parser, options)]

@@ -11,7 +11,10 @@ This module defines what the documents leave open:
 - send() returns once a recv() of the peer has the bytes, which go from memory to memory. recv() takes
   one message, which may be shorter than `size`. A longer one fails at both ends, and writes nothing.
 - What advertise() returns is opaque, has 64 bytes, and is valid until dereg() or the end of the
-  process: a read or write with it fails then.
+  process: a read or write with it fails then. With `out_buf`, a bytearray or another buffer of 64
+  bytes, it writes them there and returns `success` alone.
+- Arguments have the names that UCCL's Python module gives them, and those of its document (`dst`,
+  `src`, `slot_item`, `mr_id_list`, ...).
 - connect() without a port uses SLIME_COMPAT_PORT (7400) + remote_gpu_idx. An endpoint whose port is
   taken uses another one, and logs it: the metadata has it.
 - An endpoint listens on this host only, until SLIME_COMPAT_TOKEN (or SLIME_COMPAT_INSECURE=1) is set:
@@ -21,13 +24,14 @@ This module defines what the documents leave open:
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import struct
 import sys
 import threading
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 from slime import _slime
 from slime._errors import AlreadyExists, Error, InvalidArgument, NotFound, Unavailable
@@ -41,6 +45,27 @@ _FIFO_ITEM = struct.Struct("<QQIIQ5s27x")  # address, size, mr_id, -, offset in 
 _ENDED_MOST = 65536
 
 FifoItem = bytes
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _documented(**names: str) -> Callable[[_Function], _Function]:
+    """Lets a function take arguments by other names, too: those of the document."""
+
+    def mark(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            for theirs in names.keys() & named.keys():
+                if names[theirs] in named:
+                    raise TypeError(f"{function.__name__}() got {theirs} and {names[theirs]}, which are the same")
+                named[names[theirs]] = named.pop(theirs)
+            return function(*arguments, **named)
+
+        call.documented = names  # type: ignore[attr-defined]
+        return cast(_Function, call)
+
+    return mark
 
 
 class _Region(NamedTuple):
@@ -171,6 +196,7 @@ class Endpoint:
     def send(self, conn_id: int, mr_id: int, ptr: int, size: int, meta: Optional[bytes] = None) -> bool:
         return self._wait(lambda: self._sends(conn_id, [mr_id], [ptr], [size]))
 
+    @_documented(mr_id_list="mr_id_v", ptr_list="data_ptr_v", size_list="size_v")
     def sendv(
         self, conn_id: int, mr_id_v: Sequence[int], data_ptr_v: Sequence[int], size_v: Sequence[int], num_iovs: int
     ) -> bool:
@@ -186,6 +212,7 @@ class Endpoint:
     def recv(self, conn_id: int, mr_id: int, ptr: int, size: int) -> bool:
         return self._wait(lambda: [self._receive(conn_id, mr_id, ptr, size)])
 
+    @_documented(mr_id_list="mr_id_v", ptr_list="data_ptr_v", size_list="size_v")
     def recvv(
         self, conn_id: int, mr_id_v: Sequence[int], data_ptr_v: Sequence[int], size_v: Sequence[int], num_iovs: int
     ) -> bool:
@@ -214,30 +241,56 @@ class Endpoint:
 
     # ---- one-sided transfers
 
-    def advertise(self, conn_id: int, mr_id: int, ptr: int, size: int) -> Tuple[bool, FifoItem]:
-        """Returns (success, what the peer needs to read and write the range)."""
-        self._connection(conn_id)
-        region = self._region(mr_id, ptr, size)
-        return True, _FIFO_ITEM.pack(ptr, size, mr_id, 0, ptr - region.begin, _MAGIC)
+    @_documented(addr="ptr", len="size")
+    def advertise(
+        self, conn_id: int, mr_id: int, ptr: int, size: int, out_buf: Any = None
+    ) -> Union[bool, Tuple[bool, FifoItem]]:
+        """Returns (success, what the peer needs to read and write the range), or writes that to
+        `out_buf` and returns success."""
+        item = self._item(conn_id, mr_id, ptr, size)
+        if out_buf is None:
+            return True, item
+        _fill(out_buf, item)
+        return True
 
+    @_documented(mr_id_list="mr_id_v", addr_list="ptr_v", len_list="size_v", out_buf_list="out_buf_v")
     def advertisev(
-        self, conn_id: int, mr_id_v: Sequence[int], ptr_v: Sequence[int], size_v: Sequence[int], num_iovs: int
-    ) -> Tuple[bool, List[FifoItem]]:
+        self,
+        conn_id: int,
+        mr_id_v: Sequence[int],
+        ptr_v: Sequence[int],
+        size_v: Sequence[int],
+        out_buf_v: Any = None,
+        num_iovs: int = -1,
+    ) -> Union[bool, Tuple[bool, List[FifoItem]]]:
+        """As advertise(), for several ranges. `out_buf_v` may be left out: num_iovs is fifth then."""
+        if isinstance(out_buf_v, int):
+            out_buf_v, num_iovs = None, out_buf_v
         lists = _same_length(num_iovs, mr_id_v=mr_id_v, ptr_v=ptr_v, size_v=size_v)
-        return True, [self.advertise(conn_id, *each)[1] for each in zip(*lists)]
+        items = [self._item(conn_id, *each) for each in zip(*lists)]
+        if out_buf_v is None:
+            return True, items
+        for out_buf, item in zip(*_same_length(num_iovs, out_buf_v=out_buf_v, items=items)):
+            _fill(out_buf, item)
+        return True
 
+    @_documented(dst="ptr", slot_item="meta")
     def read(self, conn_id: int, mr_id: int, ptr: int, size: int, meta: FifoItem) -> bool:
         return self._wait(lambda: [self._one_sided("read", conn_id, [mr_id], [ptr], [size], [meta])])
 
+    @_documented(src="ptr", slot_item="meta")
     def write(self, conn_id: int, mr_id: int, ptr: int, size: int, meta: FifoItem) -> bool:
         return self._wait(lambda: [self._one_sided("write", conn_id, [mr_id], [ptr], [size], [meta])])
 
+    @_documented(dst="ptr", slot_item="meta")
     def read_async(self, conn_id: int, mr_id: int, ptr: int, size: int, meta: FifoItem) -> Tuple[bool, int]:
         return self._start(lambda: self._one_sided("read", conn_id, [mr_id], [ptr], [size], [meta]))
 
+    @_documented(src="ptr", slot_item="meta")
     def write_async(self, conn_id: int, mr_id: int, ptr: int, size: int, meta: FifoItem) -> Tuple[bool, int]:
         return self._start(lambda: self._one_sided("write", conn_id, [mr_id], [ptr], [size], [meta]))
 
+    @_documented(mr_id_list="mr_id_v", dst_list="ptr_v", size_list="size_v", slot_item_list="meta_blob_v")
     def readv(
         self,
         conn_id: int,
@@ -250,6 +303,7 @@ class Endpoint:
         lists = _same_length(num_iovs, mr_id_v=mr_id_v, ptr_v=ptr_v, size_v=size_v, meta_blob_v=meta_blob_v)
         return self._wait(lambda: [self._one_sided("read", conn_id, *lists)])
 
+    @_documented(mr_id_list="mr_id_v", src_list="ptr_v", size_list="size_v", slot_item_list="meta_blob_v")
     def writev(
         self,
         conn_id: int,
@@ -302,6 +356,11 @@ class Endpoint:
                 f"{size} bytes at {ptr} are not inside of mr_id {mr_id}: {found.size} bytes at {found.begin}"
             )
         return found
+
+    def _item(self, conn_id: int, mr_id: int, ptr: int, size: int) -> FifoItem:
+        self._connection(conn_id)
+        region = self._region(mr_id, ptr, size)
+        return _FIFO_ITEM.pack(ptr, size, mr_id, 0, ptr - region.begin, _MAGIC)
 
     def _sends(
         self, conn_id: int, mr_ids: Sequence[int], ptrs: Sequence[int], sizes: Sequence[int]
@@ -371,6 +430,19 @@ class Endpoint:
             transfer_id = self._next_id()
             self._transfers[transfer_id] = transfer
             return True, transfer_id
+
+
+def _fill(out_buf: Any, item: FifoItem) -> None:
+    """Writes a FifoItem to a caller's buffer."""
+    if isinstance(out_buf, bytearray):
+        out_buf[:] = item
+        return
+    try:
+        memoryview(out_buf).cast("B")[: len(item)] = item
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"out_buf is no bytearray and no writable buffer of {len(item)} bytes: {error}"
+        ) from None
 
 
 def _finish(transfer: _Transfer) -> bool:
