@@ -148,7 +148,7 @@ inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
 // must be copied once more.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
-// The most frames of one burst, which is one write to the wire: so many frames of 1 KiB are a chunk.
+// The most frames of one burst, which is one write to the wire: a chunk of frames of 1 KiB.
 inline constexpr std::size_t kBurstFrames = 256;
 // The most small frames of a burst: the rest of the burst is for bulk data, which small frames must
 // not starve.
