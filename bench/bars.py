@@ -148,6 +148,21 @@ def blocks() -> list:
     return out
 
 
+def lists() -> list:
+    """Returns rows of batches of 1,538 scattered blocks, each beside the same bytes without Slime in the same run."""
+    out = []
+    for provider, limit, bars in (("shm", "memcpy over the same list", (0.7, 0.9)), ("tcp", "a raw stream", (0.7, 0.9))):
+        for size, bar in zip(("1K", "64K"), bars):
+            for face in ("peer", "prepared"):
+                words = f"blocks --provider {provider} --size {size} --mode caller --face {face}"
+                what = f"writes of 1,538 scattered blocks of {size[:-1]} KiB, {provider}"
+                wanted = 0.8 if (provider, size, face) == ("shm", "1K", "prepared") else bar
+                out.append(Row(f"blocks-{size}-{provider}-{face}",
+                               f"{what}: {'prepared batch' if face == 'prepared' else 'agent'} / {limit}", "gb_per_s",
+                               Side(words, "limit"), Side(words), wanted))
+    return out
+
+
 def sizes() -> list:
     out = []
     for provider, limit, bars in (("shm", "a bare echo of the bytes", (2.5, 1.6, 3)), ("tcp", "a raw echo", (2, 1.8, 1.8))):
@@ -227,7 +242,7 @@ def python_calls() -> list:
     return [row("default", "default mode", 10), row("inline", "an inline method", 6)]
 
 
-ROWS = [*calls(), *clients(), *beside_writes(), *blocks(), *sizes(), *large_calls(), *peers_of_an_agent(), *null_verbs(),
+ROWS = [*calls(), *clients(), *beside_writes(), *blocks(), *lists(), *sizes(), *large_calls(), *peers_of_an_agent(), *null_verbs(),
         *python_calls(), *python_many()]
 
 

@@ -228,6 +228,7 @@ void add_measurement(Command& command, std::shared_ptr<Settings> settings, Measu
 // Flags of `blocks` that make a table of it.
 struct BlocksTable {
   bool sweep = false;
+  bool prepared = false;
   bool naive = false;
   std::vector<std::uint32_t> sizes{1 << 10,  2 << 10,  4 << 10,   8 << 10,  16 << 10,
                                    32 << 10, 64 << 10, 128 << 10, 256 << 10};
@@ -239,6 +240,7 @@ void add_blocks_table(Command& command, BlocksTable& table) {
   command.option("--sizes", table.sizes, "of --sweep, in place of those (1K,64K,...)")
       .split_at_commas()
       .as_size();
+  command.flag("--prepared", table.prepared, "also as batches that were prepared, beside the limit");
   command.flag("--naive", table.naive,
                "also with each block as an operation of its own that is waited for, as a ratio");
 }
@@ -251,11 +253,12 @@ Result<std::string> measure_table(const Command& command, const BlocksTable& tab
   set("--provider", options.provider, "auto");
   if (!command.given("--seconds")) options.seconds = 1;
   SLIME_TRY(options.validate());
-  if (options.face != "peer" && table.naive)
-    return Status(Code::kInvalidArgument, "--naive: through agents, with --face peer");
+  if (options.face != "peer" && (table.naive || table.prepared))
+    return Status(Code::kInvalidArgument, "--naive, --prepared: through agents, with --face peer");
   return measure_blocks(
       {.each = options,
        .sizes = table.sweep ? table.sizes : std::vector{static_cast<std::uint32_t>(options.size)},
+       .prepared = table.prepared,
        .naive = table.naive});
 }
 
@@ -271,7 +274,7 @@ void add_measurements(Command& bench) {
     if (options->bench == "blocks") add_blocks_table(command, *table);
     add_measurement(command, options, [command, token_file, table](Options& settings) -> Result<std::string> {
       SLIME_TRY(use_token(*token_file));
-      if (table->sweep || table->naive) return measure_table(command, *table, settings);
+      if (table->sweep || table->prepared || table->naive) return measure_table(command, *table, settings);
       settle(command, settings);
       return measure(settings);
     });

@@ -424,7 +424,9 @@ def engine_tables(file: dict) -> str:
     if prepared:
         parts += ["Nanoseconds for each block: to prepare a list, to post a list that is not prepared:",
                   engine_matrix(prepared, preparation)]
-    return "\n\n".join([*parts, missed_bars(file["bars"])])
+    if file["bars"]:
+        parts.append(missed_bars(file["bars"]))
+    return "\n\n".join(parts)
 
 
 def ends_rows(file: dict) -> tuple:

@@ -104,11 +104,23 @@ Result<std::string> run_transfer(const TransferOptions& settings) {
   return settings.mode == "target" ? serve_transfers(settings) : measure_transfer(settings);
 }
 
+// Measures the same blocks through another face.
+Result<json> measure_face(Options options, const char* face, bool limits) {
+  options.face = face;
+  options.limits = limits;
+  auto report = measure_one(options);
+  if (report && !report->at("verified").get<bool>())
+    return Status(Code::kCorrupt, str("wrong data of face ", face));
+  return report;
+}
+
 }  // namespace
 
 Result<std::string> measure_blocks(const BlocksSweep& settings) {
   Sweep sweep{.bench = "blocks",
               .columns = {"size", "count", "gb_per_s", "p50_us", "limit_gb_per_s", "ratio_to_limit"}};
+  if (settings.prepared)
+    sweep.columns.insert(sweep.columns.end(), {"prepared_gb_per_s", "prepared_ratio_to_limit"});
   if (settings.naive) sweep.columns.insert(sweep.columns.end(), {"naive_gb_per_s", "ratio_to_naive"});
   for (const std::uint32_t size : settings.sizes) {
     sweep.options.push_back(settings.each);
@@ -122,15 +134,18 @@ Result<std::string> measure_blocks(const BlocksSweep& settings) {
                 {"p50_us", report.at("p50_us")},
                 {"limit_gb_per_s", report.at("limit").at("value")},
                 {"ratio_to_limit", report.at("ratio_to_limit")}};
-    if (!settings.naive) return row;
-    Options one_by_one = options;
-    one_by_one.face = "naive";
-    one_by_one.limits = false;
-    const auto naive = measure_one(one_by_one);
-    if (!naive) return naive.error();
-    if (!naive->at("verified").get<bool>()) return Status(Code::kCorrupt, "wrong data of single blocks");
-    row["naive_gb_per_s"] = naive->at("gb_per_s");
-    row["ratio_to_naive"] = report.at("gb_per_s").get<double>() / naive->at("gb_per_s").get<double>();
+    if (settings.prepared) {
+      const auto prepared = measure_face(options, "prepared", true);
+      if (!prepared) return prepared.error();
+      row["prepared_gb_per_s"] = prepared->at("gb_per_s");
+      row["prepared_ratio_to_limit"] = prepared->at("ratio_to_limit");  // measured beside it
+    }
+    if (settings.naive) {
+      const auto naive = measure_face(options, "naive", false);
+      if (!naive) return naive.error();
+      row["naive_gb_per_s"] = naive->at("gb_per_s");
+      row["ratio_to_naive"] = report.at("gb_per_s").get<double>() / naive->at("gb_per_s").get<double>();
+    }
     return row;
   });
 }

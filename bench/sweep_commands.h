@@ -16,11 +16,12 @@ namespace slime::bench {
 void add_p2p(command_line::Command& bench);
 void add_transfer(command_line::Command& bench);
 
-// Measures batches of blocks of each size (blocks --sweep), and with `naive` also each block as an
-// operation of its own that is waited for.
+// Measures batches of blocks of each size (blocks --sweep). `prepared`: also as batches that were
+// prepared. `naive`: also each block as an operation of its own that is waited for.
 struct BlocksSweep {
   Options each{};
   std::vector<std::uint32_t> sizes{};
+  bool prepared = false;
   bool naive = false;
 };
 Result<std::string> measure_blocks(const BlocksSweep& settings);

@@ -13,6 +13,7 @@
 #   --environment NAME                   runs no proof; makes an environment for
 #                                        bench/compare/engines.py and prints its Python: nixl,
 #                                        mooncake, dlslime, or slime (this tree's package, in .venv)
+#   --find NAME                          the same, but fails if the environment is not there
 # Each proof has an environment of its own, with pinned versions, which stays for the next run in
 # $SLIME_INTEGRATIONS_DIR, else in ~/.cache/slime/integrations. The plugin is that of build/release,
 # or $SLIME_BUILD_DIR; `import slime` beside it is the wheel in build/wheel, which scripts/test.sh
@@ -25,6 +26,7 @@ small=(nixl nixl-1.3.0 nixl-1.0.0 lmdeploy)
 large=(vllm)
 nixl_source=
 only_environment=
+make=yes
 names=()
 while [ "$#" -gt 0 ]; do
   case "$1" in
@@ -39,11 +41,12 @@ while [ "$#" -gt 0 ]; do
     --nixl-source)
       [ "$#" -ge 2 ] || { echo "integrations: --nixl-source wants a folder; see --help" >&2; exit 2; }
       nixl_source=$2; shift ;;
-    --environment)
+    --environment | --find)
+      [ "$1" = --environment ] || make=no
       [[ " nixl mooncake dlslime slime " == *" ${2:-} "* ]] ||
         { echo "integrations: no environment is called '${2:-}'; see --help" >&2; exit 2; }
       only_environment=$2; shift ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "integrations: unknown argument '$1'; see --help" >&2; exit 2 ;;
     *)
       [[ " ${small[*]} ${large[*]} " == *" $1 "* ]] || { echo "integrations: no proof is called '$1'; see --list" >&2; exit 2; }
@@ -90,6 +93,10 @@ environment() {
   shift
   wanted="$(python3 --version) $*"
   if [ "$(cat "$folder/packages" 2>/dev/null)" != "$wanted" ]; then
+    if [ "$make" = no ]; then
+      echo "$folder has not these packages: scripts/integrations.sh --environment makes it" >&2
+      return 1
+    fi
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv "$folder"
@@ -128,7 +135,12 @@ engine_environment() {
     nixl) nixl_environment 1.5.1 ;;
     mooncake) environment mooncake mooncake-transfer-engine-non-cuda==0.3.13.post1 numpy ;;
     dlslime) environment dlslime dlslime==0.1.23 numpy ;;
-    slime) { make_venv && install_package; } >&2 && echo "$venv/bin/python" ;;
+    slime)
+      if [ "$make" = no ]; then
+        "$venv/bin/python" -c 'import numpy, slime' || return
+      else
+        { make_venv && install_package; } >&2
+      fi && echo "$venv/bin/python" ;;
   esac
 }
 if [ -n "$only_environment" ]; then

@@ -148,8 +148,8 @@ inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
 // must be copied once more.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
-// The most frames of one burst, which is one write to the wire.
-inline constexpr std::size_t kBurstFrames = 64;
+// The most frames of one burst, which is one write to the wire: a chunk of frames of 1 KiB.
+inline constexpr std::size_t kBurstFrames = 256;
 // The most small frames of a burst: the rest of the burst is for bulk data, which small frames must
 // not starve.
 inline constexpr std::size_t kBurstSmallFrames = 48;
@@ -292,6 +292,12 @@ inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 // transport/tcp/README.md).
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
+// A write of a socket of at least kPackedLeast parts copies its parts of at most kPackedPart bytes
+// into one buffer, which takes a burst of frames of 1 KiB. The kernel takes longer for many small
+// parts than that copy does (measured: transport/tcp/README.md).
+inline constexpr std::size_t kPackedLeast = 16;
+inline constexpr std::size_t kPackedPart = 2048;
+inline constexpr std::size_t kPackedBytes = 272 * 1024;
 // Data written less than this long before keepalive is switched on may still be unacknowledged.
 inline constexpr Nanos kKeepaliveRecent = std::chrono::seconds(1);
 // Keepalive is switched off this long after the last work. Switching at once would cost two system

@@ -19,6 +19,11 @@ class Queue {
     place = std::move(value);
     return place;
   }
+  // Appends an element as T{}, without a move.
+  T& emplace_back() {
+    if (size_ == ring_.size()) grow();
+    return at(size_++);
+  }
   T& operator[](std::size_t index) {
     SLIME_CHECK(index < size_);
     return at(index);
@@ -29,6 +34,12 @@ class Queue {
     begin_ = (begin_ + 1) & (ring_.size() - 1);
     --size_;
     return out;
+  }
+  // Removes the first element, without a move.
+  void drop_front() {
+    front() = T{};
+    begin_ = (begin_ + 1) & (ring_.size() - 1);
+    --size_;
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
@@ -50,7 +61,7 @@ class Queue {
     begin_ = 0;
   }
 
-  std::vector<T> ring_;  // a power of two
+  std::vector<T> ring_;  // a power of two; free places are T{}
   std::size_t begin_ = 0;
   std::size_t size_ = 0;
 };

@@ -48,8 +48,11 @@ Status AgentMemory::check_blocks(std::span<const Copy> copies) const {
   if (copies.size() > limits::kBatchBlocks)
     return Status(Code::kInvalidArgument,
                   str("a batch of ", copies.size(), " blocks; at most ", limits::kBatchBlocks));
+  const MemoryRegion* checked = nullptr;
   for (std::size_t i = 0; i < copies.size(); ++i) {
-    Status status = check_local(copies[i].local);
+    if (&copies[i].local == checked) continue;
+    checked = &copies[i].local;
+    Status status = check_local(*checked);
     if (!status.ok()) return std::move(status).with_context(str("block ", i));
   }
   return {};

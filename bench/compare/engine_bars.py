@@ -5,36 +5,87 @@ import dataclasses
 import rounds
 
 KIB, MIB = 1 << 10, 1 << 20
-SIZES = {"1KiB": KIB, "4KiB": 4 * KIB, "64KiB": 64 * KIB, "1MiB": MIB}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A list of blocks that is read or written."""
+    """A list of blocks that is moved. READ, WRITE: by the initiator. SEND: as one message of all
+    blocks, which the target receives into as many. DUAL: a WRITE and a READ at the same time."""
 
-    operation: str  # "READ", "WRITE"
-    label: str  # the size of a block
+    operation: str
+    size: int  # of a block
     count: int
+
+    @property
+    def label(self) -> str:
+        for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+            if self.size % unit == 0:
+                return f"{self.size // unit}{name}"
+        return f"{self.size}B"
 
     @property
     def name(self) -> str:
         return f"{self.operation}:{self.label}x{self.count}"
 
     @property
-    def size(self) -> int:
-        return SIZES[self.label]
+    def bytes(self) -> int:
+        """Returns the bytes that move in one direction."""
+        return self.size * self.count
 
     @property
-    def bytes(self) -> int:
-        return self.size * self.count
+    def dual(self) -> bool:
+        return self.operation == "DUAL"
+
+    @property
+    def sink_at(self) -> int:
+        """Returns where the bytes go; those that come from there lie at 0."""
+        return self.bytes if self.dual else 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Returns the bytes that each end needs."""
+        return self.sink_at + self.bytes
 
     @property
     def single(self) -> bool:
         return self.count == 1
 
+    def ways(self, target, initiator) -> list:
+        """Returns from where to where bytes go."""
+        there, back = (initiator, target), (target, initiator)
+        return [there, back] if self.dual else [back] if self.operation == "READ" else [there]
 
-LISTS = [("4KiB", 1), ("64KiB", 1), ("1MiB", 1), ("64KiB", 256), ("1KiB", 1538), ("4KiB", 10_000)]
-CASES = [Case(operation, label, count) for operation in ("READ", "WRITE") for label, count in LISTS]
+
+LISTS = [(4 * KIB, 1), (64 * KIB, 1), (MIB, 1), (64 * KIB, 256), (KIB, 1538), (4 * KIB, 10_000)]
+CASES = [Case(operation, size, count) for operation in ("READ", "WRITE") for size, count in LISTS]
+
+P2P_SIZES = [256 << 2 * step for step in range(7)] + [10 * MIB, 100 * MIB]
+PARTS = 16  # of a vectored case, which share its bytes
+P2P = [*(Case(operation, size, 1) for operation in ("SEND", "READ", "WRITE", "DUAL") for size in P2P_SIZES),
+       *(Case(operation, size // PARTS, PARTS) for operation in ("SEND", "READ", "WRITE") for size in P2P_SIZES)]
+TRANSFER = [Case("READ", size, 160)
+            for size in (8192, 16_384, 32_768, 65_536, 128_000, 256_000, 512_000, 1_024_000, 2_048_000)]
+BLOCKS = [Case("WRITE", KIB << step, 1538) for step in range(9)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    what: str
+    cases: list
+
+
+SHAPES = {
+    "lists": Shape("lists that the bars are for", CASES),
+    "p2p": Shape("one at a time, as `slime bench p2p` and UCCL's sweeps: messages, reads, writes, both directions at once; "
+                 f"the same in {PARTS} parts", P2P),
+    "transfer": Shape("160 blocks of nine sizes, as `slime bench transfer` and DLSlime's transfer_bench", TRANSFER),
+    "blocks": Shape("1,538 blocks of 1K to 256K by one thread, as `slime bench blocks --sweep` and KVTransferManager's table",
+                    BLOCKS),
+}
+
+
+def cases_of(shapes: list) -> list:
+    return list(dict.fromkeys(case for name in shapes for case in SHAPES[name].cases))
 
 FIGURES = ("p50_us", "p99_us", "gb_per_s", "cpu_s_per_gib", "prepared_ns", "plain_ns")
 
@@ -74,6 +125,9 @@ def latency_or_rate(pair: tuple, p50: float, rate: float) -> Bar:
 
 
 def bars_of(case: Case) -> list:
+    """Returns the bars of a case; those of other shapes than the lists have none."""
+    if case not in CASES:
+        return []
     tcp = (case, "nixl-slime-tcp", "nixl-ucx-tcp")
     out = [*plugin_on_shm(case), latency_or_rate(tcp, 0.9, 4), Bar(*tcp, "cpu_s_per_gib", 1)]
     if case.operation == "READ":
@@ -88,7 +142,7 @@ def bars_of(case: Case) -> list:
 
 def complete(case: Case, loop: dict, target_s: float, lists: dict) -> dict:
     """Returns the figures of one measurement, from the answers of both ends."""
-    gib = case.bytes * loop["runs"] / (1 << 30)
+    gib = case.bytes * (2 if case.dual else 1) * loop["runs"] / (1 << 30)
     return {"runs": loop["runs"], "p50_us": loop["p50_us"], "p99_us": loop["p99_us"],
             "gb_per_s": case.bytes / loop["p50_us"] / 1000,
             "cpu_s_per_gib": (loop["processor_s"] + target_s) / gib, **lists}

@@ -1,9 +1,10 @@
 """The engines that engines.py compares, behind the same few methods. Runs in the engine's own
 Python, so that a class imports only its own engine, when an object is made.
 
-An engine object is one process's end. It owns memory of SIZE bytes; address() returns what another
-process passes to its connect(). After connect(), transfer() prepares a list of blocks and returns a
-Transfer, whose run() moves them.
+An engine object is one process's end. It owns memory of options["bytes"] bytes, SIZE without that;
+address() returns what another process passes to its connect(). After connect(), transfer() prepares
+a list of blocks and returns a Transfer, whose run() moves them. An engine with messages has
+receive(), which the target calls for transfers of the operation SEND.
 """
 
 import contextlib
@@ -12,10 +13,11 @@ import time
 
 import numpy
 
-SIZE = 64 << 20  # bytes of each end's memory
+SIZE = 64 << 20
 HUGE_PAGE = 2 << 20
 LOOK = 0.2  # seconds after which a wait in C++ lets Python see a signal
 TARGET = "target"  # the name of the agent that is read and written
+TAG = 1  # of Slime's messages
 
 
 class Refused(Exception):
@@ -29,11 +31,16 @@ def timed(function, *arguments):
     return time.perf_counter() - begin, out
 
 
-def make_memory():
-    """Returns SIZE bytes that begin with a huge page. Without that a copy of block 0 takes a quarter longer at random."""
-    whole = numpy.zeros(SIZE + HUGE_PAGE, "uint8")
+def bytes_of(options):
+    return options.get("bytes", SIZE)
+
+
+def make_memory(options):
+    """Returns memory that begins with a huge page. Without that a copy of block 0 takes a quarter longer at random."""
+    size = bytes_of(options)
+    whole = numpy.zeros(size + HUGE_PAGE, "uint8")
     begin = -whole.ctypes.data % HUGE_PAGE
-    return whole[begin:begin + SIZE]
+    return whole[begin:begin + size]
 
 
 def parts_of(whole, most):
@@ -43,11 +50,24 @@ def parts_of(whole, most):
 class Transfer:
     """A list of blocks that run() moves, as often as it is called."""
 
-    def __init__(self, run, renew=None):
+    def __init__(self, run, renew=None, begin=None):
         self.run = run  # moves all bytes, then returns; raises Refused
+        # posts the list and returns a function that waits; None: the engine waits in its post
+        self.begin = begin
         # prepares the list again; returns the seconds, prepared and plain; None: nothing is
         # prepared
         self.renew = renew
+
+
+def both(one, other):
+    """Returns a Transfer of two lists that are under way at the same time."""
+
+    def run():
+        waits = one.begin(), other.begin()
+        for wait in waits:
+            wait()
+
+    return Transfer(run)
 
 
 class Nixl:
@@ -57,9 +77,9 @@ class Nixl:
         from nixl_cu12._api import nixl_agent, nixl_agent_config
 
         self.agent = nixl_agent(role, nixl_agent_config(backends=[options["backend"]]))
-        self.memory = make_memory()
+        self.memory = make_memory(options)
         self.base = self.memory.ctypes.data
-        self.agent.register_memory([(self.base, SIZE, 0, "")], "DRAM")
+        self.agent.register_memory([(self.base, len(self.memory), 0, "")], "DRAM")
         self.there = 0
 
     def address(self):
@@ -105,7 +125,20 @@ class Nixl:
             if state != "DONE":
                 raise Refused(state)
 
-        return Transfer(run, renew)
+        def begin():
+            handle = kept[1]
+            state = self.agent.transfer(handle)
+
+            def wait():
+                now = state
+                while now == "PROC":
+                    now = self.agent.check_xfer_state(handle)
+                if now != "DONE":
+                    raise Refused(now)
+
+            return wait
+
+        return Transfer(run, renew, begin)
 
 
 class Slime:
@@ -119,12 +152,12 @@ class Slime:
         # The initiator's waiting thread makes the progress, as with NIXL; the target has a thread.
         progress = slime.Progress.THREAD if role == TARGET else slime.Progress.CALLER
         self.agent = slime.PeerAgent(role, provider=options["provider"], progress=progress,
-                                     listen=f"127.0.0.1:{options.get('port', 0)}")
+                                     listen=f"127.0.0.1:{options.get('port', 0)}", accepts=role == TARGET)
         if options["own"]:
-            self.region = self.agent.allocate(SIZE, slime.Rights.READ_WRITE)
+            self.region = self.agent.allocate(bytes_of(options), slime.Rights.READ_WRITE)
             self.memory = numpy.frombuffer(self.region, "uint8")
         else:
-            self.memory = make_memory()
+            self.memory = make_memory(options)
             self.region = self.agent.register_memory(self.memory, slime.Rights.READ_WRITE)
         self.agent.publish("memory", self.region)
         self.peer = self.remote = None
@@ -141,6 +174,8 @@ class Slime:
         self.connect(address)
 
     def transfer(self, operation, here, there, length):
+        if operation == "SEND":
+            return self._send([self.memory[at:at + length] for at in here])
         slime, kind = self.slime, getattr(self.slime.Transfer, operation)
         blocks = slime.BlockOffsets(self.region, numpy.array(here), self.remote, numpy.array(there), length)
         copies = [slime.Copy(self.region, mine, self.remote, theirs, length) for mine, theirs in zip(here, there)]
@@ -160,7 +195,27 @@ class Slime:
             except slime.Error as error:
                 raise Refused(f"{error.code.name.lower()}: {error.text}") from None
 
-        return Transfer(run, renew)
+        return Transfer(run, renew, lambda: batch.post().result)
+
+    def _send(self, parts):
+        def run():
+            try:
+                self.peer.sendv(TAG, parts).result()
+            except self.slime.Error as error:
+                raise Refused(f"{error.code.name.lower()}: {error.text}") from None
+
+        return Transfer(run)
+
+    def receive(self, there, length, over):
+        """Receives messages into the blocks at `there` until over()."""
+        parts = [self.memory[at:at + length] for at in there]
+        if self.peer is None:
+            self.peer = self.agent.accept(LOOK)
+        while not over():
+            try:
+                self.peer.recvv(TAG, parts, timeout=LOOK).result()
+            except self.slime.DeadlineExceeded:
+                continue
 
 
 class Mooncake:
@@ -174,9 +229,9 @@ class Mooncake:
         self.engine = TransferEngine()
         if self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
             raise Refused("TransferEngine.initialize failed")
-        self.memory = make_memory()
+        self.memory = make_memory(options)
         self.base = self.memory.ctypes.data
-        if self.engine.register_memory(self.base, SIZE) != 0:
+        if self.engine.register_memory(self.base, len(self.memory)) != 0:
             raise Refused("TransferEngine.register_memory failed")
         self.name, self.there = "", 0
 
@@ -214,8 +269,8 @@ class DlSlime:
         import dlslime
 
         self.endpoint = dlslime.TcpEndpoint("127.0.0.1", options.get("port", 0))
-        self.memory = make_memory()
-        self.handle = self.endpoint.register_memory_region("memory", self.memory.ctypes.data, 0, SIZE)
+        self.memory = make_memory(options)
+        self.handle = self.endpoint.register_memory_region("memory", self.memory.ctypes.data, 0, len(self.memory))
         self.remote = None
 
     def address(self):
@@ -232,15 +287,23 @@ class DlSlime:
         post = getattr(self.endpoint, operation.lower())
         parts = parts_of([(self.handle, self.remote, theirs, mine, length) for mine, theirs in zip(here, there)], self.MOST)
 
+        def wait_for(future):
+            while (status := future.wait_for(LOOK)) is None:
+                pass
+            if status != 0:
+                raise Refused(f"status {status}")
+
         def run():
             for blocks in parts:
-                future = post(blocks)
-                while (status := future.wait_for(LOOK)) is None:
-                    pass
-                if status != 0:
-                    raise Refused(f"status {status}")
+                wait_for(post(blocks))
 
-        return Transfer(run)
+        def begin():  # lists of several calls wait for all but the last
+            for blocks in parts[:-1]:
+                wait_for(post(blocks))
+            future = post(parts[-1])
+            return lambda: wait_for(future)
+
+        return Transfer(run, begin=begin)
 
 
 KINDS = {"nixl": Nixl, "slime": Slime, "mooncake": Mooncake, "dlslime": DlSlime}

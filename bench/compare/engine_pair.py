@@ -25,14 +25,17 @@ class Engine:
     medium: str  # "shm", "tcp"
     options: dict  # for the class in engine_kinds
     environment: dict = dataclasses.field(default_factory=dict)
+    operations: tuple = ("READ", "WRITE")  # those of engine_bars.Case that it has
 
 
 def nixl(name: str, what: str, medium: str, backend: str, **environment) -> Engine:
-    return Engine(name, what, "nixl", medium, {"kind": "nixl", "backend": backend}, environment)
+    return Engine(name, what, "nixl", medium, {"kind": "nixl", "backend": backend}, environment,
+                  ("READ", "WRITE", "DUAL"))
 
 
 def slime(name: str, what: str, medium: str, own: bool) -> Engine:
-    return Engine(name, what, "slime", medium, {"kind": "slime", "provider": medium, "own": own})
+    return Engine(name, what, "slime", medium, {"kind": "slime", "provider": medium, "own": own},
+                  operations=("READ", "WRITE", "SEND", "DUAL"))
 
 
 ENGINES = [
@@ -45,14 +48,15 @@ ENGINES = [
     slime("slime-tcp", "Slime, tcp, the program's memory", "tcp", False),
     slime("slime-tcp-own", "Slime, tcp, memory of allocate()", "tcp", True),
     Engine("mooncake", "Mooncake's TransferEngine, tcp", "mooncake", "tcp", {"kind": "mooncake"}),
-    Engine("dlslime", "DLSlime's TcpEndpoint", "dlslime", "tcp", {"kind": "dlslime"}),
+    Engine("dlslime", "DLSlime's TcpEndpoint", "dlslime", "tcp", {"kind": "dlslime"},
+           operations=("READ", "WRITE", "DUAL")),
 ]
 HOMES = list(dict.fromkeys(engine.home for engine in ENGINES))
 
 
-def find_python(home: str) -> str:
-    """Makes the environment of an engine if it is missing; returns its Python."""
-    with programs.Program([str(rounds.ROOT / "scripts/integrations.sh"), "--environment", home]) as script:
+def find_python(home: str, make: bool) -> str:
+    """Returns the Python of an engine's environment. Makes the environment if it is missing and `make`."""
+    with programs.Program([str(rounds.ROOT / "scripts/integrations.sh"), "--environment" if make else "--find", home]) as script:
         return script.result(MAKES).split()[-1]
 
 
@@ -66,8 +70,8 @@ class Places:
     """Finds or makes the engines' environments at first use. A failure is kept for all engines
     with the same home."""
 
-    def __init__(self, slime_program: pathlib.Path, pythons: dict):
-        self._slime = slime_program
+    def __init__(self, slime_program: pathlib.Path, pythons: dict, make: bool = True):
+        self._slime, self._may_make = slime_program, make
         self._found = {("python", home): path for home, path in pythons.items()}
 
     def of(self, engine: Engine) -> tuple:
@@ -83,10 +87,18 @@ class Places:
             environment["NIXL_PLUGIN_DIR"] = plugins
         return python, environment
 
-    @staticmethod
-    def _make(home: str) -> str:
-        rounds.say(f"the environment of {home}: minutes if it is not there yet")
-        return find_python(home)
+    def missing(self, engine: Engine) -> str:
+        """Returns why an engine cannot run here; "" if its environment is there."""
+        try:
+            self.of(engine)
+        except programs.Failed as failure:
+            return str(failure)
+        return ""
+
+    def _make(self, home: str) -> str:
+        if self._may_make:
+            rounds.say(f"the environment of {home}: minutes if it is not there yet")
+        return find_python(home, self._may_make)
 
     def _once(self, key: tuple, find) -> str:
         if key not in self._found:
@@ -163,9 +175,11 @@ class Side(programs.Program):
 
 
 @contextlib.contextmanager
-def pair(engine: Engine, places: Places, timeout: float):
+def pair(engine: Engine, places: Places, timeout: float, memory_bytes: int):
     """Yields a target and a connected initiator; neither outlives the `with` block."""
-    with Side("target", engine, places, timeout) as target, Side("initiator", engine, places, timeout) as initiator:
+    more = {"bytes": memory_bytes}
+    with Side("target", engine, places, timeout, **more) as target, \
+            Side("initiator", engine, places, timeout, **more) as initiator:
         target.wait_ready()
         initiator.wait_ready()
         initiator.ask("connect", address=target.ask("address"))

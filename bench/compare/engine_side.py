@@ -12,6 +12,7 @@ import resource
 import signal
 import statistics
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 
@@ -48,6 +49,7 @@ class Side:
         self.engine = engine_kinds.KINDS[options["kind"]](role, options)
         self.transfer = None
         self.size = self.count = 0
+        self.receiver = None
 
     # ----------------------------------------------------------------------------- of both ends
 
@@ -55,19 +57,32 @@ class Side:
         return self.engine.address()
 
     def fill(self, command):
-        """Fills the memory with the pattern of a seed, or with zeros."""
-        count = command["bytes"]
-        self.engine.memory[:count] = pattern(command["seed"], count) if command["seed"] else 0
+        """Fills a part of the memory with the pattern of a seed, or with zeros."""
+        count, at = command["bytes"], command.get("at", 0)
+        self.engine.memory[at:at + count] = pattern(command["seed"], count) if command["seed"] else 0
         return {}
 
     def check(self, command):
-        """Compares the memory with blocks of a pattern in reverse order."""
-        size, count = command["size"], command["count"]
-        got = self.engine.memory[:size * count].reshape(count, size)
+        """Compares a part of the memory with blocks of a pattern in reverse order."""
+        size, count, at = command["size"], command["count"], command.get("at", 0)
+        got = self.engine.memory[at:at + size * count].reshape(count, size)
         return {"same": bool((got == pattern(command["seed"], size * count).reshape(count, size)[::-1]).all())}
 
     def processor(self, _):
         return {"seconds": processor_seconds()}
+
+    # ----------------------------------------------------------------------------- the target's
+
+    def receive(self, command):
+        """Receives messages into blocks in reverse order, again and again, until stop()."""
+        there = [number * command["size"] for number in range(command["count"])][::-1]
+        self.receiver = Receiver(self.engine, there, command["size"])
+        return {}
+
+    def stop(self, _):
+        self.receiver, receiver = None, self.receiver
+        receiver.stop()
+        return {}
 
     # -------------------------------------------------------------------------- the initiator's
 
@@ -87,13 +102,23 @@ class Side:
         times = command.get("times", 1)  # how often each block is in the list
         # The remote blocks are in reverse order, so that the engine cannot merge them into one
         # range.
-        self.transfer = self.engine.transfer(command["operation"], here * times, here[::-1] * times, self.size)
+        self.transfer = self._transfer(command["operation"], here * times)
         self._runs(command["warm_s"], 1)
         if self.transfer.renew is None:
             return {}
         times = [self.transfer.renew() for _ in range(PREPARED)]
         prepared, plain = (statistics.median(column) / self.count * 1e9 for column in zip(*times))
         return {"prepared_ns": prepared, "plain_ns": plain}
+
+    def _transfer(self, operation, here):
+        there = here[::-1]
+        if operation != "DUAL":
+            return self.engine.transfer(operation, here, there, self.size)
+        # The bytes of each direction lie behind those that go the other way.
+        behind = self.size * self.count
+        return engine_kinds.both(
+            self.engine.transfer("WRITE", here, [behind + at for at in there], self.size),
+            self.engine.transfer("READ", [behind + at for at in here], there, self.size))
 
     def loop(self, command):
         """Moves the list again and again for some seconds, at least `least` times."""
@@ -131,6 +156,28 @@ class Side:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"how": how, "text": text, "begin": begin, "end": time.monotonic()}
+
+
+class Receiver:
+    """A thread that receives messages."""
+
+    def __init__(self, engine, there, length):
+        self._over = threading.Event()
+        self._failure = None
+        self._thread = threading.Thread(target=self._run, args=(engine, there, length), daemon=True)
+        self._thread.start()
+
+    def _run(self, engine, there, length):
+        try:
+            engine.receive(there, length, self._over.is_set)
+        except Exception as failure:  # told by stop(); engines raise types of their own
+            self._failure = failure
+
+    def stop(self):
+        self._over.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
 
 def serve(side, channel):

@@ -29,6 +29,7 @@ import report  # noqa: E402
 
 SEED = 7
 WARM_S = 0.05  # seconds; a list is moved once at least
+LEAST_MEMORY = 64 << 20  # bytes of each end
 
 
 class WrongBytes(Exception):
@@ -43,6 +44,7 @@ class Measuring:
 
     def __init__(self, options, engines, cases, places):
         self._options, self._engines, self._cases, self._places = options, engines, cases, places
+        self._memory_bytes = max(LEAST_MEMORY, *(case.memory_bytes for case in cases))
         self.rounds, self.failures = [], []
 
     def run(self) -> None:
@@ -58,10 +60,11 @@ class Measuring:
         return rounds.in_turn(self._engines[first:] + self._engines[:first], number + 1)
 
     def _run_engine(self, engine, number: int) -> None:
-        left = [case for case in self._cases if self._failed(engine, case) < rounds.MOST_FAILURES]
+        left = [case for case in self._cases
+                if case.operation in engine.operations and self._failed(engine, case) < rounds.MOST_FAILURES]
         while left and self._failed(engine, None) < rounds.MOST_FAILURES:
             try:
-                with engine_pair.pair(engine, self._places, self._options.timeout) as (target, initiator):
+                with engine_pair.pair(engine, self._places, self._options.timeout, self._memory_bytes) as (target, initiator):
                     while left and self._run_case(engine, left.pop(0), number, target, initiator):
                         pass
             except programs.Failed as failure:
@@ -80,17 +83,28 @@ class Measuring:
         return True
 
     def _measure(self, case, target, initiator) -> dict:
-        source, sink = (target, initiator) if case.operation == "READ" else (initiator, target)
-        source.ask("fill", bytes=case.bytes, seed=SEED)
-        sink.ask("fill", bytes=case.bytes, seed=0)
+        ways = case.ways(target, initiator)
+
+        def clear():
+            for _, sink in ways:
+                sink.ask("fill", at=case.sink_at, bytes=case.bytes, seed=0)
+
+        for source, _ in ways:
+            source.ask("fill", bytes=case.bytes, seed=SEED)
+        clear()
+        if case.operation == "SEND":
+            target.ask("receive", size=case.size, count=case.count)
         lists = initiator.ask("prepare", operation=case.operation, size=case.size, count=case.count, warm_s=WARM_S)
         # Clears the bytes of the preparation, so that check() sees the bytes of the loop alone.
-        sink.ask("fill", bytes=case.bytes, seed=0)
+        clear()
         before = target.ask("processor")["seconds"]
         loop = initiator.ask("loop", seconds=self._options.seconds, least=self._options.least)
         target_s = target.ask("processor")["seconds"] - before
-        if not sink.ask("check", size=case.size, count=case.count, seed=SEED)["same"]:
-            raise WrongBytes(f"the {sink.role}'s memory has other bytes than were sent")
+        if case.operation == "SEND":
+            target.ask("stop")
+        for _, sink in ways:
+            if not sink.ask("check", at=case.sink_at, size=case.size, count=case.count, seed=SEED)["same"]:
+                raise WrongBytes(f"the {sink.role}'s memory has other bytes than were sent")
         return engine_bars.complete(case, loop, target_s, lists)
 
     def _failed(self, engine, case) -> int:
@@ -137,13 +151,18 @@ def python_of(text: str) -> tuple:
 
 def read_options(arguments):
     engines = [engine.name for engine in engine_pair.ENGINES]
-    cases = [case.name for case in engine_bars.CASES]
+    cases = [case.name for case in engine_bars.cases_of(list(engine_bars.SHAPES))]
     parser = rounds.parser_of(__doc__)
     rounds.add_seconds(parser, 0.001, 0.2, "of each case in each round")
     parser.add_argument("--engines", type=some_of("engine", engines), default=engines, metavar="NAME,...",
                         help="these alone; a bar needs both of its engines")
-    parser.add_argument("--only", type=some_of("case", cases), default=cases, metavar="CASE,...",
-                        help="these alone, such as READ:4KiBx1")
+    parser.add_argument("--shape", type=some_of("shape", engine_bars.SHAPES), metavar="NAME,...",
+                        help="the cases of these: " + "; ".join(f"{name}: {shape.what}" for name, shape
+                                                                 in engine_bars.SHAPES.items()) + " (lists)")
+    parser.add_argument("--only", type=some_of("case", cases), metavar="CASE,...",
+                        help="these cases alone, such as READ:4KiBx1; without --shape of all shapes")
+    parser.add_argument("--installed", action="store_true",
+                        help="leaves out the engines whose environment is not there yet, and says which")
     parser.add_argument("--least", type=rounds.within(int, 1, 10_000), default=3, metavar="N",
                         help="each list is moved N times at least (3)")
     parser.add_argument("--quick", action="store_true",
@@ -157,14 +176,34 @@ def read_options(arguments):
                         help=f"the Python that has one of {', '.join(engine_pair.HOMES)}, in place of an environment")
     parser.add_argument("--list", action="store_true", help="prints the engines and the cases")
     options = parser.parse_args(arguments)
+    shapes = options.shape or (list(engine_bars.SHAPES) if options.only else ["lists"])
+    options.cases = [case for case in engine_bars.cases_of(shapes) if options.only is None or case.name in options.only]
+    if not options.cases:
+        parser.error("--only: none of these cases is of that --shape")
     if options.quick:
         options.rounds, options.seconds, options.least = 1, 0.01, 1
     return options
 
 
 def list_all() -> str:
-    lines = [f"{engine.name:<16}{engine.what}" for engine in engine_pair.ENGINES]
-    return "\n".join([*lines, "", *(case.name for case in engine_bars.CASES)])
+    lines = [f"{engine.name:<16}{engine.what}; {', '.join(engine.operations)}" for engine in engine_pair.ENGINES]
+    for name, shape in engine_bars.SHAPES.items():
+        lines += ["", f"{name}: {shape.what}", *(case.name for case in shape.cases)]
+    return "\n".join(lines)
+
+
+def installed(engines: list, places) -> list:
+    """Returns the engines that can run here, and says which others were left out."""
+    out = []
+    for engine in engines:
+        missing = places.missing(engine)
+        if missing:
+            rounds.say(f"left out: {engine.name}: {missing.splitlines()[-1]}")
+        else:
+            out.append(engine)
+    if not out:
+        raise rounds.Missing("none of these engines is installed: without --installed this makes their environments")
+    return out
 
 
 def failures_of(out: dict) -> str:
@@ -175,13 +214,14 @@ def failures_of(out: dict) -> str:
 def measure(options) -> tuple:
     """Returns the report, and its tables."""
     engines = [engine for engine in engine_pair.ENGINES if engine.name in options.engines]
-    cases = [case for case in engine_bars.CASES if case.name in options.only]
-    places = engine_pair.Places(options.slime, dict(options.python))
+    places = engine_pair.Places(options.slime, dict(options.python), not options.installed)
+    if options.installed:
+        engines = installed(engines, places)
     head = {"machine": machine(), "engines": {engine.name: engine.what for engine in engines}}
     if options.ends:
         out = engine_ends.run(engines, places, options.bound)
         return {**head, **out}, report.plain(*report.ends_rows(out))
-    measuring = Measuring(options, engines, cases, places)
+    measuring = Measuring(options, engines, options.cases, places)
     measuring.run()
     out = measuring.report()
     try:

@@ -42,6 +42,7 @@ def commands():
 
 p50 = {{"UCX": 10.0, "SLIME": 5.0, "slime": 4.0}}.get(name, 40.0)
 seed = 7
+receives = False
 tell({{"ready": True}})
 for command in commands():
     do = command["do"]
@@ -63,6 +64,13 @@ for command in commands():
         tell({{"runs": 10, "p50_us": p50, "p99_us": 2 * p50, "processor_s": p50}})
     elif do == "processor":
         tell({{"seconds": time.monotonic() if fault == "busy" else 0.0}})
+    elif do == "receive":
+        receives = True
+        tell({{}})
+    elif do == "stop":
+        tell({{}} if receives else {{"error": "receives nothing"}})
+    elif do == "check" and fault == "one way":
+        tell({{"same": command["at"] == 0 or role == "target"}})
     elif do == "check":
         tell({{"same": fault != "wrong bytes" and command["seed"] == seed}})
     elif do == "once":
@@ -100,6 +108,16 @@ class Bars(unittest.TestCase):
         for case in engine_bars.CASES:
             for bar in engine_bars.bars_of(case):
                 self.assertEqual(media[bar.engine], media[bar.beside], bar)
+
+    def test_the_shapes_are_those_of_the_systems(self):
+        names = {shape: [case.name for case in engine_bars.cases_of([shape])] for shape in engine_bars.SHAPES}
+        for name in ("SEND:256Bx1", "READ:1MiBx1", "WRITE:100MiBx1", "DUAL:10MiBx1", "SEND:16Bx16", "WRITE:64KiBx16"):
+            self.assertIn(name, names["p2p"])
+        self.assertEqual((names["transfer"][0], names["transfer"][-1]), ("READ:8KiBx160", "READ:2000KiBx160"))
+        self.assertEqual(len(names["transfer"]), 9)
+        self.assertEqual(names["blocks"], [f"WRITE:{1 << step}KiBx1538" for step in range(9)])
+        for case in engine_bars.cases_of(["p2p", "blocks"]):
+            self.assertTrue(case in engine_bars.CASES or not engine_bars.bars_of(case), case)
 
     def test_the_median_of_the_ratios_of_rounds_is_judged(self):
         case = engine_bars.CASES[0]
@@ -159,6 +177,32 @@ class Engines(unittest.TestCase):
         self.assertIn("bars are met. These are not:", output)
         self.assertIn("| WRITE:64KiBx256 | NIXL, SLIME, tcp | NIXL, UCX, tcp | GB/s | at least 4 |", output)
 
+    def test_an_engine_without_an_operation_is_left_out_of_its_cases(self):
+        status, output, errors = self.run_engines("--rounds", "1", "--only", "SEND:64KiBx1,DUAL:64KiBx1", "--engines",
+                                                  "slime-shm,nixl-ucx,mooncake")
+        self.assertEqual(status, 0, output + errors)
+        measured = {(line["case"], line["engine"]) for line in self.report()["rounds"][0]}
+        self.assertEqual(measured, {("SEND:64KiBx1", "slime-shm"), ("DUAL:64KiBx1", "slime-shm"), ("DUAL:64KiBx1", "nixl-ucx")})
+        self.assertEqual(self.report()["bars"], [])
+
+    def test_both_directions_of_a_dual_case_are_compared(self):
+        status, _, errors = self.run_engines("--rounds", "1", "--only", "DUAL:64KiBx1", "--engines", "slime-shm", slime="one way")
+        self.assertEqual(status, 1)
+        self.assertIn("wrong bytes: slime-shm: DUAL:64KiBx1: the initiator's memory", errors)
+
+    def test_what_is_not_installed_is_told_and_left_out(self):
+        done = subprocess.run(
+            [sys.executable, "-B", str(COMPARE / "engines.py"), "--slime", str(self.folder / "slime"), "--installed",
+             "--python", f"slime={self.folder / 'python'}", "--rounds", "1", "--only", "WRITE:256KiBx1538",
+             "--json", str(self.folder / "out.json")], capture_output=True, text=True, timeout=PATIENCE, check=False,
+            env=dict(os.environ, FAULTS="{}", SLIME_INTEGRATIONS_DIR=str(self.folder / "none")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for engine in ("nixl-ucx", "mooncake", "dlslime"):
+            self.assertRegex(done.stderr, f"left out: {engine}: .*has not these packages")
+        self.assertFalse((self.folder / "none").exists())
+        self.assertEqual({line["engine"] for line in self.report()["figures"]},
+                         {"slime-shm", "slime-shm-own", "slime-tcp", "slime-tcp-own"})
+
     def test_the_engines_take_turns(self):
         self.run_engines("--rounds", "2", "--only", "READ:4KiBx1", "--engines", "nixl-ucx,slime-shm")
         self.assertEqual([line.split()[1] for line in self.runs() if line.startswith("target")],
@@ -192,7 +236,9 @@ class Engines(unittest.TestCase):
 
     def test_what_is_missing_or_unknown_is_named(self):
         for words, said in ((["--engines", "nixl"], "no engine is called 'nixl'"), (["--only", "READ"], "no case is called"),
-                            (["--python", "nixl"], "one of nixl, slime"), (["--slime", "/no/slime"], "/no/slime: no such")):
+                            (["--python", "nixl"], "one of nixl, slime"),
+                            (["--shape", "lines"], "no shape is called 'lines'"),
+                            (["--shape", "blocks", "--only", "READ:4KiBx1"], "none of these cases"), (["--slime", "/no/slime"], "/no/slime: no such")):
             status, _, errors = self.run_engines(*words)
             self.assertEqual(status, 2)
             self.assertIn(said, errors)
@@ -200,7 +246,7 @@ class Engines(unittest.TestCase):
     def test_the_list_has_every_engine_and_case(self):
         status, output, _ = self.run_engines("--list")
         self.assertEqual(status, 0)
-        for item in [*engine_pair.ENGINES, *engine_bars.CASES]:
+        for item in [*engine_pair.ENGINES, *engine_bars.cases_of(list(engine_bars.SHAPES))]:
             self.assertIn(item.name, output)
 
     def test_ends_tell_how_a_transfer_ended_and_whether_the_initiator_goes_on(self):

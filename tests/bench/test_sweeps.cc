@@ -92,23 +92,27 @@ TEST_CASE("blocks --sweep has a line for each size, beside memcpy and single blo
   for (int size = 1 << 10; size <= 256 << 10; size *= 2)
     CHECK(contains(table.text, std::to_string(size) + "     20  "));
   for (const char* operation : {"write", "read"}) {
-    const json out = report(
-        with(arguments, {"--sweep", "--naive", "--sizes", "1K,4K", "--op", operation, "--provider", "shm"}));
+    const json out = report(with(arguments, {"--sweep", "--naive", "--prepared", "--sizes", "1K,4K", "--op",
+                                             operation, "--provider", "shm"}));
     CHECK(out["face"] == "peer");
     CHECK(contains(out["limit"]["name"], "memcpy"));
     const json rows = rows_of(out);
     CHECK(rows.size() == 2);
     for (const json& row : rows) {
       CHECK(row["limit_gb_per_s"] > 0);
+      CHECK(row["prepared_gb_per_s"] > 0);
+      CHECK(row["prepared_ratio_to_limit"] > 0);
       CHECK(row["ratio_to_naive"].get<double>() ==
             doctest::Approx(row["gb_per_s"].get<double>() / row["naive_gb_per_s"].get<double>()));
     }
   }
   const json one = report(with(arguments, {"--naive", "--size", "2K", "--provider", "tcp"}));
   CHECK(rows_of(one).size() == 1);
-  const Outcome wrong = run(with(arguments, {"--naive", "--face", "channel", "--provider", "tcp"}));
-  CHECK(wrong.exit_code == 2);
-  CHECK(contains(wrong.text, "--naive"));
+  for (const char* flag : {"--naive", "--prepared"}) {
+    const Outcome wrong = run(with(arguments, {flag, "--face", "channel", "--provider", "tcp"}));
+    CHECK(wrong.exit_code == 2);
+    CHECK(contains(wrong.text, flag));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/endpoint/post_checks.h"
@@ -79,6 +80,31 @@ TEST_CASE("every copy of a batch is checked") {
   second.impl->counted.revoke();
   CHECK(checks().copies(batch, Rights::kRemoteWrite).code() == Code::kInvalidArgument);
   CHECK(checks().copies({batch.data(), 2}, Rights::kRemoteWrite).ok());
+}
+
+TEST_CASE("a batch is known to name one pair of regions, and each of its blocks is checked") {
+  Side first;
+  Side second;
+  const RemoteRegion remote(descriptor(), {}, kEndpoint);
+  const RemoteRegion twin(descriptor(), {}, kEndpoint);
+  std::array<CopyBlock, 3> batch{CopyBlock{&first.region, 0, &remote, 0, 8},
+                                 CopyBlock{&first.region, 8, &remote, 8, 8},
+                                 CopyBlock{&first.region, 16, &remote, 16, 8}};
+  bool one_pair = false;
+  CHECK(checks().check(batch, Rights::kRemoteWrite, one_pair).ok());
+  CHECK(one_pair);
+  for (CopyBlock wrong :
+       {CopyBlock{&first.region, 8, &remote, 25, 8}, CopyBlock{&first.region, 57, &remote, 8, 8}}) {
+    std::swap(batch[1], wrong);
+    CHECK(checks().copies(batch, Rights::kRemoteWrite).code() == Code::kInvalidArgument);
+    std::swap(batch[1], wrong);
+  }
+  batch[2].local = &second.region;
+  CHECK(checks().check(batch, Rights::kRemoteWrite, one_pair).ok());
+  CHECK_FALSE(one_pair);
+  batch[2] = {&first.region, 16, &twin, 16, 8};
+  CHECK(checks().check(batch, Rights::kRemoteWrite, one_pair).ok());
+  CHECK_FALSE(one_pair);
 }
 
 TEST_CASE("a run of copies uses its region once, and a batch that is refused uses none") {

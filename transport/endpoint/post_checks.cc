@@ -15,15 +15,29 @@ Status PostChecks::local(const CopyBlock& copy) const {
   return region.uses->revoked() ? region_closed() : Status();
 }
 
-bool PostChecks::are_right(std::span<const CopyBlock> copies, Rights need) const {
-  const DeviceRegion* checked = nullptr;
+// Checks regions once for each run of copies with the same two: most batches name few regions.
+bool PostChecks::are_right(std::span<const CopyBlock> copies, Rights need, bool& one_pair) const {
+  const DeviceRegion* local = nullptr;
+  const RemoteRegion* remote = nullptr;
+  std::uint64_t local_bytes = 0;
+  std::uint64_t remote_bytes = 0;
+  std::size_t runs = 0;
   for (const CopyBlock& copy : copies) {
-    if (!copy_is_right(copy, need, endpoint_id_)) return false;
-    if (copy.local == checked) continue;
-    const DeviceRegion::Impl& region = *copy.local->impl();
-    if (region.device != device_ || region.uses->revoked()) return false;
-    checked = copy.local;
+    if (copy.local != local || copy.remote != remote || runs == 0) {
+      if (!copy_is_right(copy, need, endpoint_id_)) return false;
+      const DeviceRegion::Impl& region = *copy.local->impl();
+      if (region.device != device_ || region.uses->revoked()) return false;
+      local = copy.local;
+      remote = copy.remote;
+      local_bytes = local->length_bytes();
+      remote_bytes = remote->length_bytes();
+      ++runs;
+    }
+    if (!in_bounds(copy.local_offset, copy.length_bytes, local_bytes) ||
+        !in_bounds(copy.remote_offset, copy.length_bytes, remote_bytes))
+      return false;
   }
+  one_pair = runs == 1;
   return true;
 }
 

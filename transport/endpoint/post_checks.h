@@ -23,7 +23,12 @@ class PostChecks {
   // Returns OK if each copy names a local region of the device and a remote one of this endpoint,
   // within the bounds of both, and the peer allows `need`.
   [[nodiscard]] Status copies(std::span<const CopyBlock> copies, Rights need) const {
-    return are_right(copies, need) ? Status() : explain(copies, need);
+    bool one_pair = false;
+    return check(copies, need, one_pair);
+  }
+  // The same. Sets `one_pair`: whether all copies name the same two regions.
+  [[nodiscard]] Status check(std::span<const CopyBlock> copies, Rights need, bool& one_pair) const {
+    return are_right(copies, need, one_pair) ? Status() : explain(copies, need);
   }
 
   // add_uses() counts a use of each copy's local region; drop_uses() takes these uses back.
@@ -64,7 +69,7 @@ class PostChecks {
   [[nodiscard]] Status cut_by_close() const;
 
  private:
-  [[nodiscard]] bool are_right(std::span<const CopyBlock> copies, Rights need) const;
+  [[nodiscard]] bool are_right(std::span<const CopyBlock> copies, Rights need, bool& one_pair) const;
   [[nodiscard]] Status explain(std::span<const CopyBlock> copies, Rights need) const;
   [[nodiscard]] Status local(const CopyBlock& copy) const;
 

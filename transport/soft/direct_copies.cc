@@ -35,6 +35,7 @@ class Holding {
       if (reach.way != PeerMemory::Way::kDirect || !reach.window->begin(need_)) return Code::kNotFound;
       remote_ = copy.remote;
       window_ = *reach.window;
+      whole_ = window_.covers(*copy.remote, need_, 0, copy.remote->length_bytes());
     }
     if (!window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes))
       // the checks at the post covered the copy, so the region is another one now
@@ -52,7 +53,7 @@ class Holding {
   // Returns whether `copy` uses the window and the local region that are held.
   [[nodiscard]] bool holds(const CopyBlock& copy) const {
     return copy.local == local_ && copy.remote == remote_ &&
-           window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes);
+           (whole_ || window_.covers(*copy.remote, need_, copy.remote_offset, copy.length_bytes));
   }
   [[nodiscard]] bool mapped() const { return window_.mapped(); }
   // Returns the address in this process of the byte at `offset` of the peer's mapped region.
@@ -110,6 +111,7 @@ class Holding {
   std::uint64_t moved_bytes_ = 0;
   const RemoteRegion* remote_ = nullptr;
   PeerWindow window_;
+  bool whole_ = false;  // the window covers all of remote_
   const DeviceRegion* local_ = nullptr;
   Pin pin_;
 };
@@ -123,10 +125,12 @@ std::size_t copy_short(std::span<const CopyBlock> copies, const Holding& holding
   const std::byte* const source = read ? there : here;
   std::byte* const target = read ? here : there;
   std::size_t count = 0;
-  while (left > 0 && count < copies.size()) {
+  bool held = holding.holds(copies[0]);
+  while (left > 0 && held) {
     const CopyBlock& copy = copies[count];
-    if (copy.length_bytes >= limits::kColdCopyBytes || !holding.holds(copy)) break;
-    if (count + 1 < copies.size() && holding.holds(copies[count + 1])) {
+    if (copy.length_bytes >= limits::kColdCopyBytes) break;
+    held = count + 1 < copies.size() && holding.holds(copies[count + 1]);
+    if (held) {
       const CopyBlock& next = copies[count + 1];
       ask_for_block(source + (read ? next.remote_offset : next.local_offset));
     }

@@ -85,13 +85,16 @@ Status SoftEndpoint::send(std::span<const Bytes> parts, Operation& operation, Se
 
 bool SoftEndpoint::done_now(Kind kind, std::span<const CopyBlock> copies) {
   OneSided record(kind, copies);
-  return refusal().ok() && !copies.empty() && link_.checks.copies(copies, record.need()).ok() &&
+  return refusal().ok() && !copies.empty() &&
+         link_.checks.check(copies, record.need(), record.one_pair).ok() &&
          copies_.copy_now(record, limits::kPromptCopyBytes);
 }
 
 Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
   SLIME_TRY(refusal());
-  SLIME_TRY(link_.checks.copies(record.blocks(), record.need()));
+  bool one_pair = false;
+  SLIME_TRY(link_.checks.check(record.blocks(), record.need(), one_pair));
+  record.one_pair = one_pair && !record.copies.empty();
   if (record.has_imm) SLIME_TRY(need_credit(link_.credits.message_reserve()));
   if (copies_.copy_now(record, limits::kPromptFetchBytes)) {
     operation.mark_posted();
@@ -99,7 +102,7 @@ Status SoftEndpoint::post_one_sided(OneSided& record, Operation& operation) {
     link_.schedule();
     return {};
   }
-  if (!PostChecks::add_uses(record.blocks())) return PostChecks::region_closed();
+  if (!PostChecks::add_uses(record.regions())) return PostChecks::region_closed();
   operation.mark_posted();
   if (record.has_imm) {
     link_.credits.use();

@@ -37,9 +37,9 @@ class PinSet {
 }  // namespace
 
 Staged& FrameQueue::push(FrameHeader header) {
-  Staged frame;
+  Staged& frame = staged_.emplace_back();
   frame.header = header;
-  return staged_.push_back(std::move(frame));
+  return frame;
 }
 
 void FrameQueue::push_bulk(FrameHeader header, const std::byte* data, std::shared_ptr<RegionRecord> record) {
@@ -135,6 +135,11 @@ void FrameQueue::consume(std::size_t bytes) {
     bytes -= part;
     if (front.header.type == FrameType::kWrite) link_.note_progress();
     if (front.sent < front.size()) return;
+    if (front.is_bulk()) {  // calls nothing back
+      on_sent(front);
+      staged_.drop_front();
+      continue;
+    }
     Staged frame = staged_.pop_front();
     on_sent(frame);
   }

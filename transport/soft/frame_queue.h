@@ -36,6 +36,9 @@ struct Staged {
     return header.type == FrameType::kCompareSwap ? reinterpret_cast<const std::byte*>(&expected) : data;
   }
   [[nodiscard]] std::size_t size() const { return kHeaderBytes + header.payload_bytes; }
+  [[nodiscard]] bool is_bulk() const {
+    return header.type == FrameType::kWrite || header.type == FrameType::kReadData;
+  }
 };
 
 // The outgoing end of the stream: keeps the staged frames in order and writes them to the wire in

@@ -27,14 +27,15 @@ void OneSidedTable::add(OneSided& record) {
 Operation& OneSidedTable::take(Handle handle) {
   const std::optional<OneSided> done = records_.take(handle);
   SLIME_CHECK(done.has_value());
-  PostChecks::drop_uses(done->blocks());
+  PostChecks::drop_uses(done->regions());
   return *done->operation;
 }
 
 void OneSidedTable::let_go() {
   records_.for_each([](Handle, OneSided& operation) {
-    PostChecks::drop_uses(operation.blocks());
+    PostChecks::drop_uses(operation.regions());
     operation.copies = {};
+    operation.one_pair = false;
     operation.number.reset();
   });
 }
@@ -42,7 +43,7 @@ void OneSidedTable::let_go() {
 bool OneSidedTable::use(const RegionUses& uses) {
   bool found = false;
   records_.for_each([&](Handle, const OneSided& operation) {
-    found = found || PostChecks::use(operation.blocks(), &uses);
+    found = found || PostChecks::use(operation.regions(), &uses);
   });
   return found;
 }

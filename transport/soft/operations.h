@@ -40,6 +40,7 @@ struct OneSided {
   std::uint64_t copy_offset = 0;      // bytes of copies[next_copy] that are sent or copied already
   std::uint32_t asked = 0;            // requests without a complete answer
   std::uint32_t imm = 0;
+  bool one_pair = false;  // all of `copies` name the same two regions
   bool has_imm = false;
   bool started = false;  // the peer may know of it
   bool sent = false;     // the wire has taken all frames of this write, so its ack may come
@@ -50,6 +51,8 @@ struct OneSided {
   [[nodiscard]] bool atomic() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
   // Valid until the record moves.
   [[nodiscard]] std::span<const CopyBlock> blocks() const { return number ? std::span(&*number, 1) : copies; }
+  // Returns blocks that name all of its regions.
+  [[nodiscard]] std::span<const CopyBlock> regions() const { return one_pair ? copies.first(1) : blocks(); }
   [[nodiscard]] Rights need() const {
     if (atomic()) return Rights::kReadWrite;
     return kind == Kind::kRead ? Rights::kRemoteRead : Rights::kRemoteWrite;

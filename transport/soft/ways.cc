@@ -20,6 +20,7 @@ Way WayFinder::find(const OneSided& operation) {
   Way way = Way::kWire;
   const RemoteRegion* remote = nullptr;
   PeerMemory::Reach reach;
+  bool whole = false;  // each copy of the region can be made here
   for (const CopyBlock& copy : operation.copies) {
     if (copy.length_bytes == 0) continue;
     const RemoteRegion& region = *copy.remote;
@@ -27,6 +28,13 @@ Way WayFinder::find(const OneSided& operation) {
       reach = link_.memory->reach(region);
       if (reach.way == PeerMemory::Way::kAsked) return Way::kOpen;
       remote = copy.remote;
+      whole = reach.way == PeerMemory::Way::kDirect &&
+              reach.window->covers(region, operation.need(), 0, region.length_bytes());
+    }
+    if (whole) {
+      way = Way::kDirect;
+      if (operation.one_pair) break;
+      continue;
     }
     // A copy that the peer would refuse goes over the wire, so that the peer's refusal ends the
     // operation.

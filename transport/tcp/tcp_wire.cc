@@ -10,7 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/address.h"
 #include "base/check.h"
@@ -51,6 +54,37 @@ msghdr message_of(std::span<const iovec> parts) {
   message.msg_iovlen = std::min<std::size_t>(parts.size(), IOV_MAX);
   return message;
 }
+
+// Copies small parts of one write into a buffer, one behind the other. Thread: one.
+class PackedParts {
+ public:
+  // Returns the parts of the same bytes. Valid until the next call.
+  std::span<const iovec> pack(std::span<const iovec> parts) {
+    if (buffer_ == nullptr) buffer_ = std::make_unique_for_overwrite<std::byte[]>(limits::kPackedBytes);
+    packed_.clear();
+    std::byte* end = buffer_.get();
+    std::size_t room = limits::kPackedBytes;
+    for (const iovec& part : parts) {
+      if (part.iov_len > std::min(limits::kPackedPart, room)) {
+        packed_.push_back(part);
+        continue;
+      }
+      std::memcpy(end, part.iov_base, part.iov_len);
+      iovec* const last = packed_.empty() ? nullptr : &packed_.back();
+      if (last != nullptr && static_cast<std::byte*>(last->iov_base) + last->iov_len == end)
+        last->iov_len += part.iov_len;
+      else
+        packed_.push_back({end, part.iov_len});
+      end += part.iov_len;
+      room -= part.iov_len;
+    }
+    return packed_;
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> buffer_;
+  std::vector<iovec> packed_;
+};
 
 void set_number(int fd, int level, int option, int value) {
   // Ignores failures, because no option is needed: if a kernel refuses one, its own tuning and the
@@ -110,6 +144,8 @@ void TcpWire::start(WireHandler& handler) {
 // ------------------------------------------------------------------------------------------- bytes
 
 Result<std::size_t> TcpWire::write(std::span<const iovec> parts) {
+  static thread_local PackedParts packed;
+  if (parts.size() >= limits::kPackedLeast) parts = packed.pack(parts);
   const msghdr message = message_of(parts);
   for (;;) {
     const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
