@@ -10,20 +10,21 @@
 #include "base/random.h"
 #include "base/str.h"
 #include "cache/store.h"
-#include "ctrl/wire/json_fields.h"
 
 namespace slime::cache {
 namespace {
 
-// Of answers. Bodies and manifests are parsed as ctrl::Json: adding a key to an ordered object takes
-// time proportional to its keys.
-using HttpJson = nlohmann::ordered_json;
+using HttpJson = nlohmann::ordered_json;  // of answers
+// Of bodies and manifests. Not ordered: finding a key of an ordered object takes time proportional
+// to its keys, and the parser looks for each.
+using ParsedJson = nlohmann::json;
 
 constexpr std::string_view kSpace = "dlslime";
 // An offset of the cache is a version and, in the low bits, a place in the version's bytes.
 // Versions have 31 bits, so that offsets fit into 63.
 constexpr unsigned kPlaceBits = 32;
 constexpr std::uint64_t kVersionMask = 0x7fffffff;
+constexpr int kDepthMost = 8;
 constexpr std::size_t kPeerBytes = 255;
 constexpr std::size_t kAssignmentsMost = 16384;  // of a request
 constexpr std::size_t kPiecesMost = 65536;       // of a manifest
@@ -32,17 +33,30 @@ constexpr std::uint64_t kManifestBytes = std::uint64_t{16} << 20;
 std::string bytes_key(std::uint64_t version) { return std::to_string(version); }
 std::string manifest_key(std::uint64_t version) { return str(version, ".manifest"); }
 
-std::optional<std::uint64_t> number_of(const ctrl::Json& object, const char* name) {
+std::optional<std::uint64_t> number_of(const ParsedJson& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
   return found->get<std::uint64_t>();
 }
 
-Result<ctrl::Json> object_of(std::string_view body) {
-  return ctrl::parse_json(body, Code::kInvalidArgument, "the body");
+// Parses what a stranger or a peer has written. Errors have this code.
+Result<ParsedJson> object_of(std::string_view text, Code code, std::string_view what) {
+  bool deep = false;
+  const auto note_depth = [&deep](int depth, ParsedJson::parse_event_t, const ParsedJson&) {
+    deep = deep || depth > kDepthMost;
+    return !deep;
+  };
+  ParsedJson json = ParsedJson::parse(text.begin(), text.end(), note_depth, false);
+  if (deep) return Status(code, str(what, " nests deeper than ", kDepthMost, " levels"));
+  if (!json.is_object()) return Status(code, str(what, " is not a JSON object"));
+  return json;
 }
 
-Result<std::string> peer_of(const ctrl::Json& json) {
+Result<ParsedJson> object_of(std::string_view body) {
+  return object_of(body, Code::kInvalidArgument, "the body");
+}
+
+Result<std::string> peer_of(const ParsedJson& json) {
   const auto found = json.find("peer_agent_id");
   if (found == json.end() || !found->is_string() || found->get_ref<const std::string&>().empty() ||
       found->get_ref<const std::string&>().size() > kPeerBytes)
@@ -70,14 +84,14 @@ struct Assignment {
   std::uint64_t mr_key = 0, remote_mr_key = 0, target_offset = 0, length = 0;
 };
 
-Result<std::vector<Assignment>> assignments_of(const ctrl::Json& json, std::uint64_t memory_bytes) {
+Result<std::vector<Assignment>> assignments_of(const ParsedJson& json, std::uint64_t memory_bytes) {
   const auto found = json.find("assignments");
   if (found == json.end() || !found->is_array() || found->empty() || found->size() > kAssignmentsMost)
     return Status(Code::kInvalidArgument, str("assignments must be a list of 1 to ", kAssignmentsMost));
   const std::uint64_t most = std::min(memory_bytes, std::uint64_t{1} << kPlaceBits);
   std::vector<Assignment> out;
   std::uint64_t total = 0;
-  for (const ctrl::Json& item : *found) {
+  for (const ParsedJson& item : *found) {
     const auto field = [&](const char* name) {
       return item.is_object() ? number_of(item, name) : std::nullopt;
     };
@@ -131,8 +145,8 @@ std::string dumped(const HttpJson& json) {
   return json.dump(-1, ' ', false, HttpJson::error_handler_t::replace);
 }
 
-// Returns the manifest, as its writer has put it, of a version whose bytes are there, too. kNotFound:
-// there is none, or it is another peer's.
+// Returns the manifest, as its writer has put it, of a version whose bytes are there, too.
+// kNotFound: there is none, or it is another peer's.
 Result<std::string> sealed(CacheClient& client, const Wanted& wanted) {
   const Status none(Code::kNotFound, str("no version ", wanted.version, " of ", wanted.peer,
                                          ", or not all of it is written yet"));
@@ -144,7 +158,7 @@ Result<std::string> sealed(CacheClient& client, const Wanted& wanted) {
   const auto bytes = client.get(kSpace, manifest_key(wanted.version));
   if (!bytes) return bytes.error().code() == Code::kNotFound ? none : bytes.error();
   const std::string_view text = as_text(*bytes);
-  const auto json = ctrl::parse_json(text, Code::kCorrupt, "the manifest");
+  const auto json = object_of(text, Code::kCorrupt, "the manifest");
   if (!json) return json.error();
   const auto peer = peer_of(*json);
   if (!peer || *peer != wanted.peer) return none;

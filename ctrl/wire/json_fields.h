@@ -11,7 +11,8 @@
 #include "base/str.h"
 #include "ctrl/limits.h"
 
-// Reads JSON objects field by field. Only for .cc files, because it includes the JSON library.
+// Reads JSON objects field by field. Only for .cc files of ctrl, because it includes the JSON
+// library.
 namespace slime::ctrl {
 
 using Json = nlohmann::json;
