@@ -156,6 +156,7 @@ Status ChannelImpl::on_hello(const wire::Frame& frame) {
   requests_.withdraw_extras();
   if (!connection_.peer_has(wire::kFeatureStreams)) streams_.refuse_opened();
   requests_.refuse_unknown_kinds();
+  if (!connection_.peer_has(wire::kFeatureLentMessages)) messages_.copy_queued_ranges();
   flush();
   return {};
 }

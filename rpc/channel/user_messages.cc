@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "base/copy.h"
 #include "base/str.h"
+#include "rpc/codec/attachments.h"
 
 namespace slime::rpc {
 
@@ -15,6 +18,16 @@ namespace {
 ByteVector gathered(const Attachments& ranges) {
   ByteVector out;
   for (const Attachment& each : ranges) append_bytes(out, each.bytes());
+  return out;
+}
+
+// Returns the bytes of a message of ranges. `lent`: the loan with those ranges that are not in the
+// table; null: all are.
+ByteVector gathered(const wire::AttachmentTable& table, const Lent* lent) {
+  ByteVector out;
+  std::size_t next = 0;  // of the loan
+  for (const wire::AttachmentEntry& entry : table.entries)
+    append_bytes(out, entry.lent ? lent->attachments[next++].bytes() : entry.bytes);
   return out;
 }
 
@@ -72,6 +85,26 @@ Ticket UserMessages::send(std::uint64_t tag, Attachments&& ranges, TimePoint dea
   pending->lent = lent;
   pending->parks = true;
   return calls.ask(handle, deadline, frame);
+}
+
+void UserMessages::copy_queued_ranges() {
+  std::vector<std::pair<Handle, Status>> failed;
+  parts_.outbox.edit([&](OutFrame& frame) {
+    if (frame.header.type != wire::FrameType::kUserMessage ||
+        (frame.header.flags & wire::kFlagAttachments) == 0)
+      return;
+    CallTable::Pending& pending = *parts_.calls.find(frame.pending);
+    const auto table = wire::decode_attachments(frame.body);
+    SLIME_CHECK(table.has_value());  // this side has encoded it
+    ByteVector body = gathered(*table, parts_.lending.find(pending.lent));
+    parts_.lending.release(std::exchange(pending.lent, {}));
+    pending.parks = false;
+    frame.header.flags = 0;
+    frame.body.clear();
+    Status status = parts_.lending.put_body(frame, std::move(body), pending.lent);
+    if (!status.ok()) failed.emplace_back(frame.pending, std::move(status));
+  });
+  for (auto& [handle, status] : failed) parts_.calls.fail(handle, std::move(status));
 }
 
 Ticket UserMessages::recv_into(std::uint64_t tag, Destinations&& into, TimePoint deadline,

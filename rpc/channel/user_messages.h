@@ -48,6 +48,9 @@ class UserMessages {
     return recv(tag, deadline, std::move(handler), 0);
   }
   Ticket recv_into(std::uint64_t tag, Destinations&& into, TimePoint deadline, LengthHandler&& handler);
+  // Sends copies instead of the ranges of queued messages: the peer's hello has come, and the peer
+  // knows no such messages.
+  void copy_queued_ranges();
   // on_message() handles a kUserMessage frame, on_ack() a kUserAck frame. Both return an error if
   // the peer broke the protocol.
   Status on_message(const wire::Frame& frame);

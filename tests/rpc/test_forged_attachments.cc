@@ -131,3 +131,50 @@ TEST_CASE("messages and failed replies have no attachments") {
     forger.expect_reset(Code::kCorrupt);
   }
 }
+
+TEST_CASE("ranges sent before the hello of a peer that knows no messages of ranges go as a copy") {
+  for (const std::size_t size : {std::size_t{100}, std::size_t{100'000}}) {
+    SimFixture sim(kSeed);
+    Forger forger(sim);
+    const ByteVector first = pattern(size, 3);
+    const ByteVector second = pattern(10, 4);
+    Done sent;
+    forger.channel->send_ranges(5, {Attachment(first), Attachment(second)}, kNever, sent.handler());
+    forger.hello({.max_requests = 100,
+                  .optional_features = wire::kOptionalFeatures & ~wire::kFeatureLentMessages,
+                  .max_payload_bytes = 1 << 20});
+    const wire::Frame message = forger.frame(1);
+    REQUIRE(message.header.type == FrameType::kUserMessage);
+    CHECK(message.header.value == 5);
+    CHECK((message.header.flags & wire::kFlagAttachments) == 0);
+    if (size == 100) {
+      CHECK(message.header.flags == 0);
+      CHECK(test::same(message.body.first(size), first));
+      CHECK(test::same(message.body.subspan(size), second));
+    } else {
+      REQUIRE(message.header.flags == wire::kFlagRendezvous);
+      const auto offer = wire::decode_offer(message.body);
+      REQUIRE(offer.has_value());
+      CHECK(offer->length_bytes == size + 10);
+      forger.send(Forger::header(FrameType::kRelease, offer->lease.packed()));
+    }
+    forger.send(Forger::header(FrameType::kUserAck, message.header.id));
+    REQUIRE(sim.until([&] { return sent.done(); }));
+    CHECK(sent.status.ok());
+    CHECK(sim.until([&] { return forger.channel->counters().lent_buffers == 0; }));
+  }
+}
+
+TEST_CASE("ranges for an older peer that are more than it takes are refused once its hello has come") {
+  SimFixture sim(kSeed);
+  Forger forger(sim);
+  Done sent;
+  forger.channel->send_ranges(5, {Attachment(pattern(100'000))}, kNever, sent.handler());
+  forger.hello({.max_requests = 100, .optional_features = 1, .max_payload_bytes = 50'000});
+  REQUIRE(sim.until([&] { return sent.done(); }));
+  CHECK(sent.status.code() == Code::kInvalidArgument);
+  CHECK(!sent.status.maybe_executed());
+  CHECK(forger.channel->counters().lent_buffers == 0);
+  sim.settle();
+  CHECK(forger.received.messages.size() == 1);  // the hello
+}
