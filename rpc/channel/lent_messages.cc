@@ -93,8 +93,10 @@ void LentMessages::read(Handle receive, Inbox::Message&& message) {
   const std::uint64_t id = message.lent->id;
   const std::uint64_t into = pending.into;
   const std::uint64_t room = into != 0 ? bytes_of(parts_.room.all(into)) : message.lent->length_bytes;
-  if (message.lent->length_bytes > room) {
-    const Status status = message_too_long(message.lent->length_bytes, room);
+  const std::uint64_t length = message.lent->length_bytes;
+  // Before there is memory for it: the length is a peer's.
+  const Status status = length > room ? message_too_long(length, room) : parts_.puller.admits(length);
+  if (!status.ok()) {
     answer(*message.lent, status);
     parts_.calls.finish(receive, {status, {}, {}});
     return;

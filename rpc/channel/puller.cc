@@ -218,14 +218,17 @@ Status Puller::begin_table(Pull& pull, Bytes bytes, Status& refusal) {
 
 // --------------------------------------------------------------------------------------- admission
 
+Status Puller::admits(std::uint64_t bytes) const {
+  const std::uint64_t limit = connection_.options().max_payload_bytes;
+  if (bytes <= limit && announced_ <= limit - bytes) return {};
+  return Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes, while ", announced_,
+                                              " are being read, is more than ", limit));
+}
+
 // Checks that the announced bytes of all pulls together stay within the limit of one payload. Pages
 // of memory are touched only as bytes arrive.
 Status Puller::admit_bytes(Pull& pull, std::uint64_t bytes) {
-  const std::uint64_t limit = connection_.options().max_payload_bytes;
-  if (bytes > limit || announced_ > limit - bytes) {
-    return Status(Code::kResourceExhausted, str("a payload of ", bytes, " bytes, while ", announced_,
-                                                " are being read, is more than ", limit));
-  }
+  SLIME_TRY(admits(bytes));
   if (pull.place != nullptr) {
     const std::uint64_t more = bytes - std::min(bytes, pull.funded);
     if (more > 0 && !pull.place->grow(more)) {

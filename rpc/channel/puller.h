@@ -70,6 +70,9 @@ class Puller {
   // Reads the parts for `receive`, then calls `handler`, as pull() does. `into`: the number of the
   // receive's destinations; 0: none. Releases no loan.
   void pull_parts(Reads&& reads, Handle receive, std::uint64_t into, Handler handler);
+  // Returns kResourceExhausted if so many announced bytes, with those of all pulls, are more than
+  // one payload may have.
+  [[nodiscard]] Status admits(std::uint64_t bytes) const;
   // Returns where `bytes` lie in registered memory. Registers them, and adds the registration to
   // `regions`, if `memory` is null.
   struct Room {

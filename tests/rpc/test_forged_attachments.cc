@@ -178,3 +178,33 @@ TEST_CASE("ranges for an older peer that are more than it takes are refused once
   sim.settle();
   CHECK(forger.received.messages.size() == 1);  // the hello
 }
+
+TEST_CASE("a message of ranges beyond the limit is refused before there is memory for it") {
+  for (const std::uint64_t length : {std::uint64_t{60'000}, std::uint64_t{1} << 50}) {
+    SimFixture sim(kSeed);
+    Forger forger(sim, {.peer_name = "forger", .max_payload_bytes = 50'000});
+    forger.hello();
+    ByteVector memory(3000);
+    auto region = sim.device(0).register_memory(memory.data(), memory.size(), transport::Rights::kRemoteRead);
+    REQUIRE(region.has_value());
+    wire::AttachmentTable table = table_of(*region, length);
+    table.entries[0].region.length_bytes = length;  // more than there is
+    FrameHeader header = Forger::header(FrameType::kUserMessage, kId);
+    header.flags = wire::kFlagAttachments;
+    header.value = 5;
+    forger.send(header, {}, wire::encode_attachments(table));
+    Reply received;
+    forger.channel->recv(5, kNever, received.receiver());
+    const FrameHeader release = forger.wait(1);
+    CHECK(release.type == FrameType::kRelease);
+    CHECK(Handle::unpack(release.id) == table.lease);
+    const FrameHeader ack = forger.wait(2);
+    CHECK(ack.type == FrameType::kUserAck);
+    CHECK(ack.code == static_cast<std::uint8_t>(Code::kResourceExhausted));
+    REQUIRE(sim.until([&] { return received.done(); }));
+    CHECK(received.status().code() == Code::kResourceExhausted);
+    CHECK(forger.channel->counters().registrations == 0);
+    CHECK(forger.channel->counters().blocks_made == 0);
+    CHECK(forger.channel->idle());
+  }
+}
