@@ -6,7 +6,6 @@
 #include <deque>
 #include <list>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -15,7 +14,6 @@
 #include "base/result.h"
 #include "rpc/channel/completions.h"
 #include "rpc/payload.h"
-#include "transport/memory.h"
 
 namespace slime::rpc {
 
@@ -27,16 +25,11 @@ class Inbox {
   // A message in the peer's memory, which the receive that gets it reads; small ranges have come
   // with the frame.
   struct Lent {
-    struct Range {
-      std::optional<transport::RemoteRegion> region;  // nullopt: `bytes`
-      std::uint64_t offset = 0;
-      std::uint64_t length_bytes = 0;
-      ByteVector bytes{};
-    };
     std::uint64_t id = 0;  // of the peer's request
     Handle lease;          // generation 0: nothing is lent
     std::uint64_t length_bytes = 0;
-    std::vector<Range> ranges;
+    // As it has come, since it takes more memory decoded; valid. See wire::decode_attachments().
+    ByteVector table;
   };
   // A message, from its announcement on. Later messages of the tag wait until its bytes have
   // arrived.

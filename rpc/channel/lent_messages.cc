@@ -17,19 +17,44 @@ std::uint64_t bytes_of(const Destinations& into) {
   return out;
 }
 
+// Bytes of a message.
+struct LentRange {
+  std::optional<transport::RemoteRegion> region;  // nullopt: `bytes`
+  std::uint64_t offset = 0;
+  std::uint64_t length_bytes = 0;
+  Bytes bytes;
+};
+
 // Memory that a message is read into, in order.
 struct Target {
   MutableBytes bytes;
   Puller::Room room{};
 };
 
+// Returns the ranges of a table, whose bytes they view.
+Result<std::vector<LentRange>> ranges_of(Connection& connection, const wire::AttachmentTable& table) {
+  std::vector<LentRange> out;
+  out.reserve(table.entries.size());
+  for (const wire::AttachmentEntry& entry : table.entries) {
+    LentRange& range = out.emplace_back();
+    range.length_bytes = entry.length_bytes;
+    range.bytes = entry.bytes;
+    if (!entry.lent) continue;
+    auto region = connection.endpoint().import_region(entry.region);
+    if (!region) return std::move(region).error();
+    range.region = std::move(*region);
+    range.offset = entry.offset;
+  }
+  return out;
+}
+
 // Distributes the ranges of a message over the targets, which have room for them: copies bytes that
 // have come, and adds a part for each piece of the peer's memory.
-void distribute(const std::vector<Inbox::Lent::Range>& ranges, std::span<const Target> targets,
+void distribute(const std::vector<LentRange>& ranges, std::span<const Target> targets,
                 std::vector<Puller::Part>& parts) {
   std::size_t target = 0;
   std::uint64_t used = 0;  // bytes of this target
-  for (const Inbox::Lent::Range& range : ranges) {
+  for (const LentRange& range : ranges) {
     for (std::uint64_t done = 0; done < range.length_bytes;) {
       while (used == targets[target].bytes.size()) {
         ++target;
@@ -61,25 +86,14 @@ Status LentMessages::on_message(const wire::Frame& frame, const Status& refusal)
   auto table = wire::decode_attachments(frame.body);
   if (!table) return std::move(table).error();
   if (!table->body.empty()) return Status(Code::kCorrupt, "a message of ranges with a body");
+  if (const auto ranges = ranges_of(parts_.connection, *table); !ranges) return ranges.error();
   auto lent = std::make_unique<Inbox::Lent>();
   lent->id = frame.header.id;
   lent->lease = table->lease;
-  for (const wire::AttachmentEntry& entry : table->entries) {
-    Inbox::Lent::Range& range = lent->ranges.emplace_back();
-    range.length_bytes = entry.length_bytes;
-    lent->length_bytes += entry.length_bytes;
-    if (lent->length_bytes < entry.length_bytes)
-      return Status(Code::kCorrupt, "ranges of more than 2^64 bytes");
-    if (entry.lent) {
-      auto region = parts_.connection.endpoint().import_region(entry.region);
-      if (!region) return std::move(region).error();
-      range.region = *region;
-      range.offset = entry.offset;
-    } else {
-      range.bytes.assign(entry.bytes.begin(), entry.bytes.end());
-    }
-  }
+  // Fits into 64 bits: the decoder checks it.
+  for (const wire::AttachmentEntry& entry : table->entries) lent->length_bytes += entry.length_bytes;
   if (refusal.ok()) {
+    lent->table.assign(frame.body.begin(), frame.body.end());
     parts_.inbox.add_lent(frame.header.value, frame.body.size(), std::move(lent));
   } else {
     answer(*lent, refusal);
@@ -117,8 +131,12 @@ void LentMessages::read(Handle receive, Inbox::Message&& message) {
 Result<Puller::Reads> LentMessages::prepare(const Inbox::Lent& lent, std::uint64_t into) {
   Puller::Reads reads;
   std::vector<Target> targets;
-  const bool read = std::any_of(lent.ranges.begin(), lent.ranges.end(),
-                                [](const auto& range) { return range.region.has_value(); });
+  const auto table = wire::decode_attachments(lent.table);
+  if (!table) return table.error();
+  const auto ranges = ranges_of(parts_.connection, *table);
+  if (!ranges) return ranges.error();
+  const bool read =
+      std::any_of(ranges->begin(), ranges->end(), [](const auto& range) { return range.region.has_value(); });
   const auto add = [&](const Registered* memory, MutableBytes bytes) -> Status {
     Target& target = targets.emplace_back(Target{bytes});
     if (!read || bytes.empty()) return {};
@@ -144,7 +162,7 @@ Result<Puller::Reads> LentMessages::prepare(const Inbox::Lent& lent, std::uint64
       SLIME_TRY(add(nullptr, {reads.body.data(), reads.body.size()}));
     }
   }
-  distribute(lent.ranges, targets, reads.parts);
+  distribute(*ranges, targets, reads.parts);
   return reads;
 }
 

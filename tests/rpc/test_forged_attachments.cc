@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rpc/codec/attachments.h"
@@ -207,4 +209,29 @@ TEST_CASE("a message of ranges beyond the limit is refused before there is memor
     CHECK(forger.channel->counters().blocks_made == 0);
     CHECK(forger.channel->idle());
   }
+}
+
+TEST_CASE("messages of ranges that wait take about the memory that their frames have") {
+  SimFixture sim(kSeed);
+  Forger forger(sim);
+  forger.hello();
+  FrameHeader header = Forger::header(FrameType::kUserMessage, kId);
+  header.flags = wire::kFlagAttachments;
+  header.value = 5;
+  wire::AttachmentTable table;
+  table.entries.resize(std::min(forger.endpoint->max_message_bytes() / 9 - 20, 1000U));  // empty ones
+  const ByteVector body = wire::encode_attachments(table);
+  const auto used = [] {
+    const auto now = ::mallinfo2();
+    return now.uordblks + now.hblkhd;
+  };
+  const std::size_t before = used();
+  for (int i = 0; i < 500; ++i) {
+    ++header.id;
+    forger.send(header, {}, body);
+  }
+  sim.settle();
+  CHECK(used() < before + 1000 * body.size());
+  forger.send(Forger::header(FrameType::kPing, 1));
+  CHECK(forger.wait(1).type == FrameType::kPong);  // none of them was refused
 }
