@@ -121,10 +121,8 @@ Status PeerAgentImpl::listen(transport::ProviderTable table) {
              NotificationCredit credit(weak_from_this(), session);
              imm_handler_(peer(session.named_peer()), imm, credit);
            },
-       .connected =
-           [this](agent::Session& session) {
-             opened_session(switchboard_->peer_of(session.id()), session.id());
-           },
+       .connected = [this](const std::shared_ptr<agent::NamedPeer>& from,
+                           std::uint64_t connection) { opened_session(from, connection); },
        .closed = [this](const std::string& name_of_peer,
                         std::uint64_t connection) { closed_session(name_of_peer, connection); }});
   auto listener = transport::Listener::listen(*loop_, outlets, options_.listen, options_.insecure, handshake,

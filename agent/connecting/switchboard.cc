@@ -20,6 +20,11 @@ Status connection_ended(const std::string& peer) {
       .with_maybe_executed(false);
 }
 
+// `passive`: see Switchboard::passive().
+std::shared_ptr<NamedPeer> peer_of_session(const Session& session, bool passive) {
+  return std::make_shared<NamedPeer>(session.peer().name, passive ? 0 : session.id());
+}
+
 }  // namespace
 
 Switchboard::Switchboard(transport::Loop& loop, Devices& devices, transport::Outlets outlets,
@@ -341,7 +346,8 @@ void Switchboard::on_session_ready(Session& session) {
     apply(changes);
   }
   keys_.on_ready(session);
-  if (!session.initiator() && handlers_.connected) handlers_.connected(session);
+  if (!session.initiator() && handlers_.connected)
+    handlers_.connected(peer_of_session(session, passive(session)), session.id());
 }
 
 void Switchboard::expel(Session& session, Status reason) {
@@ -570,7 +576,7 @@ PeerView Switchboard::view(NamedPeer& peer) const {
 std::shared_ptr<NamedPeer> Switchboard::peer_of(std::uint64_t connection) const {
   const SessionPtr session = session_by_id(connection);
   if (session == nullptr || !session->ready()) return nullptr;
-  return std::make_shared<NamedPeer>(session->peer().name, passive(*session) ? 0 : connection);
+  return peer_of_session(*session, passive(*session));
 }
 
 }  // namespace slime::agent

@@ -107,6 +107,33 @@ TEST_CASE("what connect and accept return is of that connection alone") {
   CHECK(client.agent().peer(server.info().address).connect(kSoon).wait().has_value());
 }
 
+TEST_CASE("a connection that a callback ends as it becomes ready is told and accepted all the same") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  std::atomic<std::uint64_t> connected{0};  // the first: the client may connect again
+  std::atomic<std::uint64_t> ended{0};
+  const auto note = [](std::atomic<std::uint64_t>& first, std::uint64_t connection) {
+    std::uint64_t none = 0;
+    first.compare_exchange_strong(none, connection);
+  };
+  server.agent().on_connect([&](const std::string& peer, std::uint64_t connection) {
+    if (peer == "client") note(connected, connection);
+  });
+  server.agent().on_disconnect(
+      [&](const std::string&, std::uint64_t connection) { note(ended, connection); });
+  // Waits until the client connects, and is done in the turn in which the connection becomes ready.
+  Peer named = server.agent().peer("client");
+  named.wait_for_ready().connect(kSoon).then([&](const Result<None>&) { named.disconnect().ignore(); });
+  client.connect(server.info(), kSoon).status().ignore();
+  Peer here = take(server.accept(kSoon));
+  CHECK(here.name() == "client");
+  CHECK(here.connection() != 0);
+  REQUIRE(eventually([&] { return ended.load() != 0; }));
+  CHECK(connected == here.connection());
+  CHECK(ended == here.connection());
+  CHECK(code_of(here.connect(kSoon).wait()) == Code::kUnavailable);
+}
+
 TEST_CASE("the peer of a connection is found by the id that a handler gets") {
   Endpoint server = make("server");
   Endpoint client = make("client");
