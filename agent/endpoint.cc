@@ -70,13 +70,11 @@ EndpointInfo EndpointInfo::of(const PeerAgent& agent) {
 }
 
 Result<Peer> connect(PeerAgent& agent, const EndpointInfo& to, Nanos timeout) {
-  const Peer named = agent.peer(to.address);
-  const bool was_connected = named.info().connection != 0;
-  auto peer = named.of_connection(timeout);
+  auto peer = agent.peer(to.address).of_connection(timeout);
   if (!peer) return peer;
   const PeerInfo found = peer->info();
   if (to.instance.is_zero() || found.instance.is_zero() || found.instance == to.instance) return peer;
-  if (!was_connected) peer->disconnect().ignore();  // else others use the connection
+  // The connection stays: others may use it, also if it was made before this.
   return Status(Code::kUnavailable,
                 str(to.address, " belongs to ", found.peer, " now (instance ", found.instance.to_string(),
                     "), not to ", to.name, " (", to.instance.to_string(), "): ask for its new info"));

@@ -25,8 +25,8 @@ struct EndpointInfo {
 
 // Connects the agent to the process that `to` describes, and returns the peer of that connection
 // (Peer::of_connection); if the two are connected already, of the connection that there is. Errors:
-// those of Peer::connect(); kUnavailable if another process has the address by now. A timeout of
-// zero is the default.
+// those of Peer::connect(); kUnavailable if another process has the address by now (the connection
+// with that one stays). A timeout of zero is the default.
 Result<Peer> connect(PeerAgent& agent, const EndpointInfo& to, Nanos timeout = {});
 
 // A PeerAgent without a registry, which connects to peers that the user names, and accepts those

@@ -201,6 +201,21 @@ TEST_CASE("close() ends an accept() that waits") {
   CHECK(code_of(server.accept()) == Code::kUnavailable);
 }
 
+TEST_CASE("a connection that the other side has opened outlives a connect with an old info") {
+  Endpoint server = make("server");
+  Endpoint client = make("client");
+  Peer there = take(server.connect(client.info(), kSoon));
+  Peer here = take(client.accept(kSoon));
+  EndpointInfo old = server.info();
+  old.instance = InstanceId::random();
+  CHECK(code_of(client.connect(old, kSoon)) == Code::kUnavailable);
+  CHECK(there.info().state == "ready");
+  CHECK(here.info().state == "ready");
+  Future<Payload> received = there.recv(5, kSoon);
+  REQUIRE(here.send(5, as_bytes("hello"), kSoon).wait().has_value());
+  CHECK(as_text(take(received.wait()).bytes()) == "hello");
+}
+
 TEST_CASE("another process that has the address by now is refused, with both instances") {
   Endpoint server = make("server");
   Endpoint client = make("client");
