@@ -103,7 +103,8 @@ std::string host_alone(std::string_view header) {
 
 class HttpServer::Impl {
  public:
-  Impl(const CacheServer& server, HttpOptions options) : server_(server), options_(std::move(options)) {}
+  Impl(PeerAgent& agent, const CacheServer& server, HttpOptions options)
+      : agent_(agent), server_(server), options_(std::move(options)) {}
 
   Status open() {
     auto address = Address::parse(options_.listen);
@@ -112,14 +113,8 @@ class HttpServer::Impl {
     ctrl::FrontOptions front{.host = address->host, .port = address->port};
     front.tls = {.certificate = options_.tls_certificate, .key = options_.tls_key};
     SLIME_TRY(check_exposure(front.tls.enabled()));
-    PeerAgentOptions agent;
-    agent.scope = options_.scope;
-    agent.token = options_.token;
-    agent.provider = options_.provider;
-    auto started = PeerAgent::start(std::move(agent));
-    if (!started) return std::move(started).error();
-    agent_ = std::move(*started);
-    auto client = CacheClient::create(*agent_, options_.address);
+    // A connection of the agent to itself: the agent has the token, or the keys of its scope.
+    auto client = CacheClient::create(agent_, options_.address);
     if (!client) return std::move(client).error();
     client_ = std::make_unique<CacheClient>(std::move(*client));
     directory_ = std::make_unique<HttpDirectory>(*client_, options_.memory_bytes, options_.slab_bytes);
@@ -142,8 +137,6 @@ class HttpServer::Impl {
 
   ~Impl() {
     if (front_) front_->stop();
-    client_.reset();
-    if (agent_) agent_->close().ignore();
   }
 
   const std::string& url() const { return url_; }
@@ -202,11 +195,11 @@ class HttpServer::Impl {
     return path == "/query" ? directory_->query(request.body) : directory_->remove(request.body);
   }
 
+  PeerAgent& agent_;
   const CacheServer& server_;
   const HttpOptions options_;
   bool loopback_ = true;
   std::string url_;
-  std::unique_ptr<PeerAgent> agent_;
   std::unique_ptr<CacheClient> client_;
   std::unique_ptr<HttpDirectory> directory_;
   std::unique_ptr<ctrl::Front> front_;
@@ -214,7 +207,7 @@ class HttpServer::Impl {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(PeerAgent& agent, const CacheServer& server,
                                                       HttpOptions options) {
-  auto impl = std::make_unique<Impl>(server, std::move(options));
+  auto impl = std::make_unique<Impl>(agent, server, std::move(options));
   SLIME_TRY(impl->open());
   rpc::Service service("cache.http");
   SLIME_TRY(service.add("url", [url = impl->url()]() -> Result<std::string> { return url; }));

@@ -23,7 +23,6 @@ struct HttpOptions {
 
   // GET /peer-agent answers with these.
   std::string name = {}, scope = {}, ctrl_url = {}, address = {};
-  std::string provider = "auto";
   std::uint64_t memory_bytes = 0, slab_bytes = 0;
 };
 

@@ -130,7 +130,6 @@ Result<std::unique_ptr<HttpServer>> serve_http(const Flags& flags, PeerAgent& ag
                                  .scope = flags.scope,
                                  .ctrl_url = flags.ctrl_url,
                                  .address = address,
-                                 .provider = flags.provider,
                                  .memory_bytes = flags.memory_bytes,
                                  .slab_bytes = flags.slab_bytes});
   if (http) SLIME_LOG(LogLevel::kInfo, "slime-cache", "answers HTTP on ", (*http)->url());

@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -199,6 +200,22 @@ def test_a_token_is_asked_for_but_for_health(start_cache, monkeypatch):
         status, answer = http("/stats", **wrong)
         assert status == 401 and "token" in answer["error"]
     assert http("/stats", Authorization="Bearer secret")[0] == 200
+
+
+def test_versions_are_found_where_nanoctrl_asks_for_tokens(start, start_cache, make_agent, tmp_path):
+    nanoctrl = program("nanoctrl", "ctrl")
+    token = subprocess.run([nanoctrl, "token", "new"], check=True, capture_output=True, text=True).stdout.strip()
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+    flags = ("--port", "0", "--admin-token-file", str(file), "--store", "memory", "--log-level", "error")
+    url = start(nanoctrl, "server", *flags).line().rpartition(" ")[2]
+    _, http = start_cache("--ctrl", url, env={"SLIME_CTRL_TOKEN": token})
+    client = slime.CacheClient(make_agent("writer", ctrl_url=url, ctrl_token=token), "cache:0")
+    client.put("dlslime", "5", b"bytes")
+    client.put("dlslime", "5.manifest", b'{"peer_agent_id": "a"}')
+    assert http("/query", {"peer_agent_id": "a", "version": 5}) == (200, {"peer_agent_id": "a"})
+    assert http("/delete", {"peer_agent_id": "a", "version": 5}) == (200, {"deleted": True})
 
 
 def test_pages_and_names_of_other_machines_are_refused(cache):
