@@ -249,6 +249,22 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatc
     os.kill(target.process.pid, signal.SIGCONT)
 
 
+def test_notifications_of_a_peer_take_a_bounded_number_of_bytes(make):
+    engine = make()
+    with slime.PeerAgent(provider="tcp") as forger:
+        peer = forger.peer(f"127.0.0.1:{engine.get_rpc_port()}")
+        for wrong in ((1, "x"), ("x", None), (["x"], "x")):
+            with pytest.raises(slime.InvalidArgument):
+                peer.call("compat.mooncake", "notify", *wrong).result()
+        with pytest.raises(slime.ResourceExhausted):
+            for _ in range(30):
+                peer.call("compat.mooncake", "notify", "large", "x" * (4 << 20)).result()
+        told = engine.get_notifies()
+        assert 8 < len(told) < 20 and all(each.name == "large" and len(each.msg) == 4 << 20 for each in told)
+        peer.call("compat.mooncake", "notify", "layer", "3").result()
+        assert [(each.name, each.msg) for each in engine.get_notifies()] == [("layer", "3")]
+
+
 def test_transfers_of_several_threads_to_a_peer_that_says_nothing_end_in_their_time(make, monkeypatch):
     monkeypatch.setenv("SLIME_COMPAT_TIMEOUT", str(PATIENCE))
     engine, memory = make(), np.zeros(64, np.uint8)

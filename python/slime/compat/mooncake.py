@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
-import queue
 import socket
 import sys
 import threading
@@ -47,8 +46,9 @@ from slime._service import method
 engine = sys.modules[__name__]  # for `from mooncake import engine`
 
 _SERVICE = "compat.mooncake"
-# Notifications of peers that may wait for get_notifies().
+# Notifications of peers that may wait for get_notifies(), and characters of theirs.
 _NOTIFIES_MOST = 65536
+_NOTIFIED_MOST = 64 << 20
 
 
 class TransferOpcode(enum.Enum):
@@ -173,7 +173,8 @@ class TransferEngine:
         self._count = 0
         self._segments: Dict[str, _Segment] = {}
         self._batches: Dict[int, Tuple[str, Any]] = {}  # target, future
-        self._notifies: queue.Queue[TransferNotify] = queue.Queue(_NOTIFIES_MOST)
+        self._notifies: List[TransferNotify] = []
+        self._notified_length = 0  # characters of these
 
     # ---- the start and the end
 
@@ -442,10 +443,8 @@ class TransferEngine:
 
     def get_notifies(self) -> List[TransferNotify]:
         """Returns the notifications that have come since the last call."""
-        out = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                out.append(self._notifies.get_nowait())
+        with self._lock:
+            out, self._notifies, self._notified_length = self._notifies, [], 0
         return out
 
     def __getattr__(self, name: str) -> Any:
@@ -493,11 +492,15 @@ class TransferEngine:
         with self._lock:
             return [[each.region[0], each.begin, each.size] for each in self._ranges.all()]
 
-    def _notified(self, name: str, msg: str) -> None:
-        try:
-            self._notifies.put_nowait(TransferNotify(name, msg))
-        except queue.Full:
-            raise ResourceExhausted(f"{_NOTIFIES_MOST} notifications wait for get_notifies()") from None
+    def _notified(self, name: Any, msg: Any) -> None:
+        if not isinstance(name, str) or not isinstance(msg, str):
+            raise InvalidArgument("a notification is two texts")
+        with self._lock:
+            length = self._notified_length + len(name) + len(msg)
+            if len(self._notifies) >= _NOTIFIES_MOST or length > _NOTIFIED_MOST:
+                raise ResourceExhausted(f"{len(self._notifies)} notifications wait for get_notifies()")
+            self._notifies.append(TransferNotify(name, msg))
+            self._notified_length = length
 
     def _segment(self, name: str) -> _Segment:
         agent = self._started()
