@@ -238,3 +238,19 @@ def test_the_package_itself_loads_the_old_names_when_they_are_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         slime.nosuch
+
+
+def test_all_notifications_of_a_peer_that_ends_are_taken(dlslime):
+    with dlslime.RDMAEndpoint() as receiver, dlslime.RDMAEndpoint() as sender:
+        mine, theirs = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+        receiver.register_memory_region("kv", mine.ctypes.data, 64)
+        sender.register_memory_region("kv", theirs.ctypes.data, 64)
+        receiver.connect(sender.endpoint_info())
+        sender.connect(receiver.endpoint_info())
+        writes = [sender.write_with_imm([("kv", "kv", 0, 0, 8)], number) for number in range(1000)]
+        for write in writes:
+            write.wait()
+        sender.shutdown()
+        for number in range(1000):
+            received = receiver.imm_recv()
+            assert received.wait(SOON) == 0 and received.imm_data() == number

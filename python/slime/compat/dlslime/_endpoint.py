@@ -53,6 +53,7 @@ class RDMAEndpoint:
         self._memory = _memory.Memory(self._endpoint.agent)
         self._remote = _memory.Names()
         self._messages: Optional[Messages] = None
+        self._peer_name = ""
         self._imms = Imms()
         self._endpoint.agent.on_imm(self._notified)
 
@@ -91,7 +92,7 @@ class RDMAEndpoint:
         peer = self._endpoint.connect(where)  # type: ignore[arg-type]
         with self._lock:
             if self._messages is None or peer.connection != self._messages.peer.connection:
-                self._messages = Messages(peer)
+                self._messages, self._peer_name = Messages(peer), peer.info()["peer"]
             self._remote = _memory.Names()
             for name in names:
                 self._remote.number(name)
@@ -174,7 +175,12 @@ class RDMAEndpoint:
     # ---- internal
 
     def _notified(self, peer: Peer, imm: int) -> None:
-        self._imms.put(peer.info().get("connection", 0), imm)
+        connection = peer.info().get("connection", 0)
+        messages = self._messages
+        # Its connection has ended since: that of the peer with this name.
+        if not connection and messages is not None and peer.name == self._peer_name:
+            connection = messages.peer.connection
+        self._imms.put(connection, imm)
 
     def _connection(self) -> Optional[int]:
         # Notifications of earlier connections, and of other processes that know the address, are
