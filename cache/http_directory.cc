@@ -16,8 +16,8 @@
 namespace slime::cache {
 namespace {
 
-// Of answers. Bodies and manifests are parsed as ctrl::Json: adding a key to an ordered object takes
-// time proportional to its keys.
+// Of answers. Bodies and manifests are parsed as ctrl::Json: adding a key to an ordered object
+// takes time proportional to its keys.
 using HttpJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSpace = "dlslime";
@@ -132,8 +132,8 @@ std::string dumped(const HttpJson& json) {
   return json.dump(-1, ' ', false, HttpJson::error_handler_t::replace);
 }
 
-// Returns the manifest, as its writer has put it, of a version whose bytes are there, too. kNotFound:
-// there is none, or it is another peer's.
+// Returns the manifest, as its writer has put it, of a version whose bytes are there, too.
+// kNotFound: there is none, or it is another peer's.
 Result<std::string> sealed(HttpObjects& objects, const Wanted& wanted) {
   const Status none(Code::kNotFound, str("no version ", wanted.version, " of ", wanted.peer,
                                          ", or not all of it is written yet"));

@@ -243,7 +243,8 @@ class PyKvCache {
   ~PyKvCache() {
     if (!cache_ || cache_->forked()) return;
     const nb::gil_scoped_release unlocked;
-    // An interrupted connect() may still use the cache, whose memory is released after this. May wait.
+    // An interrupted connect() may still use the cache, whose memory is released after this. May
+    // wait.
     (*cache_)->close(limits::kCloseBound).ignore();
     cache_->reset();
   }
@@ -253,7 +254,8 @@ class PyKvCache {
   void close(double timeout) {
     const Status status =
         run_blocking([cache = shared(), nanos = timeout_from(timeout)] { return cache->close(nanos); });
-    // Not clear(): a release may run Python code, and the garbage collector would see released pins.
+    // Not clear(): a release may run Python code, and the garbage collector would see released
+    // pins.
     const auto released = std::exchange(pins_, {});
     check(status);
   }
