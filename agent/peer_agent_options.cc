@@ -33,11 +33,7 @@ Status PeerAgentOptions::validate() const {
     for (const std::string& each : providers) all.append(all.empty() ? "" : ", ").append(each);
     return Status(Code::kNotFound, str("no provider is called \"", provider, "\"; there are: ", all));
   }
-  if (!name.empty()) {
-    SLIME_TRY(ctrl::check_name("name", name));
-    if (!agent::parse_target(name, true).by_name)
-      return Status(Code::kInvalidArgument, str("name \"", name, "\" would be taken for an address"));
-  }
+  if (!name.empty()) SLIME_TRY(agent::check_agent_name("name", name));
   SLIME_TRY(ctrl::check_name("scope", scope));
   if (!kind.empty()) SLIME_TRY(ctrl::check_name("kind", kind));
   const auto address = Address::parse(listen);

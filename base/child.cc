@@ -24,6 +24,17 @@ std::atomic<bool> g_interrupted{false};
 
 void note_signal(int) { g_interrupted.store(true, std::memory_order_relaxed); }
 
+// The Status whose to_string() a child has written.
+Status told_status(std::string_view text) {
+  for (std::uint8_t number = 1; number < kCodeCount; ++number) {
+    const auto code = static_cast<Code>(number);
+    const std::string_view name = code_name(code);
+    if (text == name) return {code, {}};
+    if (text.starts_with(str(name, ": "))) return {code, std::string(text.substr(name.size() + 2))};
+  }
+  return {Code::kInternal, std::string(text)};
+}
+
 }  // namespace
 
 void install_interrupt_flag() {
@@ -148,7 +159,7 @@ Result<std::string> Child::read_line(Nanos timeout) {
 Result<std::string> Child::expect(std::string_view word, Nanos timeout) {
   auto line = read_line(timeout);
   if (!line) return line;
-  if (line->rfind("ERROR ", 0) == 0) return Status(Code::kInternal, line->substr(6));
+  if (line->rfind("ERROR ", 0) == 0) return told_status(std::string_view(*line).substr(6));
   const std::string prefix = str(word, " ");
   if (line->rfind(prefix, 0) != 0) {
     return Status(Code::kInternal, str("a child process said '", *line, "' instead of ", word));

@@ -29,8 +29,8 @@ class Child {
   // Returns the next line without its end. kUnavailable when the child ended, kDeadlineExceeded,
   // kCancelled on Ctrl-C.
   Result<std::string> read_line(Nanos timeout);
-  // Reads a line that begins with `word` and a space, and returns its rest. kInternal with the
-  // child's own text when the line is "ERROR ...".
+  // Reads a line that begins with `word` and a space, and returns its rest. If the line is "ERROR "
+  // and a Status as text, returns that error.
   Result<std::string> expect(std::string_view word, Nanos timeout);
   // Writes a command and reads the answer as expect() does.
   Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout);

@@ -68,6 +68,7 @@ class Measurement {
   Result<json> run();
 
  private:
+  Status why(Status of_client);
   Result<Totals> run_clients(std::size_t count);
   Status run_round();
   Status add_limit();
@@ -104,11 +105,18 @@ Status Measurement::start() {
   show("connecting and warming up");
   for (Child& client : clients_) {
     auto provider = client.expect("READY", to_nanos(options_.warmup_seconds) + 2 * kAnswer);
-    if (!provider) return std::move(provider).error();
+    if (!provider) return why(std::move(provider).error());
     provider_ = std::move(*provider);
   }
   limit_ = choose_limit(limit_options(options_), provider_);
   return {};
+}
+
+// Returns the reason for a client's failure: that the server on the other host is gone, if so.
+Status Measurement::why(Status of_client) {
+  if (options_.to.empty() || of_client.code() != Code::kUnavailable) return of_client;
+  const auto usage = server_usage(*server_);
+  return usage || usage.error().code() != Code::kUnavailable ? of_client : usage.error();
 }
 
 // Runs the first `count` clients at the same time.
@@ -122,7 +130,7 @@ Result<Totals> Measurement::run_clients(std::size_t count) {
   Totals totals;
   for (std::size_t i = 0; i < count; ++i) {
     auto result = clients_[i].expect("RESULT", longest);
-    if (!result) return std::move(result).error();
+    if (!result) return why(std::move(result).error());
     SLIME_TRY(add_result(*result, totals));
   }
   auto after = server_usage(*server_);

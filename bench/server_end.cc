@@ -58,14 +58,21 @@ class RemoteEnd final : public ServerEnd {
     // The server may listen at every address of its host: the one that reached it is right.
     address_ = Address{options.host, address->port}.to_string();
     machine_ = std::move(opened->machine);
+    to_ = options.to;
     return {};
   }
 
   [[nodiscard]] const std::string& address() const override { return address_; }
   [[nodiscard]] std::string machine() const override { return machine_; }
   Result<std::string> ask(std::string_view command, std::string_view word, Nanos timeout) override {
-    return wait_for(peer_.with_timeout(timeout).call<std::string>(kServeService, "ask", std::string(command),
-                                                                  std::string(word)));
+    auto answer = wait_for(peer_.with_timeout(timeout).call<std::string>(
+        kServeService, "ask", std::string(command), std::string(word)));
+    if (!answer && answer.error().code() == Code::kUnavailable)
+      return Status(Code::kUnavailable,
+                    str("the `slime bench serve` at ", to_,
+                        " has ended or cannot be reached any more, so there is no result (",
+                        answer.error().text(), ")"));
+    return answer;
   }
 
  private:
@@ -73,6 +80,7 @@ class RemoteEnd final : public ServerEnd {
   Peer peer_;
   std::string address_;
   std::string machine_;
+  std::string to_;
 };
 
 // Returns the host as a number, which all processes of the measurement connect to.

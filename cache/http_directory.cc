@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "base/str.h"
+#include "cache/client.h"
 #include "cache/store.h"
 
 namespace slime::cache {
@@ -147,28 +148,47 @@ std::string dumped(const HttpJson& json) {
 
 // Returns the manifest, as its writer has put it, of a version whose bytes are there, too.
 // kNotFound: there is none, or it is another peer's.
-Result<std::string> sealed(CacheClient& client, const Wanted& wanted) {
+Result<std::string> sealed(HttpObjects& objects, const Wanted& wanted) {
   const Status none(Code::kNotFound, str("no version ", wanted.version, " of ", wanted.peer,
                                          ", or not all of it is written yet"));
   if (wanted.version > kVersionMask) return none;
-  const auto info = client.info(kSpace, manifest_key(wanted.version));
-  if (!info) return info.error().code() == Code::kNotFound ? none : info.error();
-  if (info->length > kManifestBytes)
-    return Status(Code::kCorrupt, str("the manifest has ", info->length, " bytes"));
-  const auto bytes = client.get(kSpace, manifest_key(wanted.version));
+  const auto length = objects.length(manifest_key(wanted.version));
+  if (!length) return length.error().code() == Code::kNotFound ? none : length.error();
+  if (*length > kManifestBytes) return Status(Code::kCorrupt, str("the manifest has ", *length, " bytes"));
+  const auto bytes = objects.get(manifest_key(wanted.version));
   if (!bytes) return bytes.error().code() == Code::kNotFound ? none : bytes.error();
   const std::string_view text = as_text(*bytes);
   const auto json = object_of(text, Code::kCorrupt, "the manifest");
   if (!json) return json.error();
   const auto peer = peer_of(*json);
   if (!peer || *peer != wanted.peer) return none;
-  const auto there = client.exists(kSpace, bytes_key(wanted.version));
+  const auto there = objects.exists(bytes_key(wanted.version));
   if (!there) return there.error();
   if (!*there) return none;
   return std::string(text);
 }
 
+class ClientObjects final : public HttpObjects {
+ public:
+  explicit ClientObjects(CacheClient& client) : client_(client) {}
+  Result<std::uint64_t> length(std::string_view key) override {
+    const auto info = client_.info(kSpace, key);
+    if (!info) return info.error();
+    return info->length;
+  }
+  Result<ByteVector> get(std::string_view key) override { return client_.get(kSpace, key); }
+  Result<bool> exists(std::string_view key) override { return client_.exists(kSpace, key); }
+  Status remove(std::string_view key) override { return client_.remove(kSpace, key); }
+
+ private:
+  CacheClient& client_;
+};
+
 }  // namespace
+
+std::unique_ptr<HttpObjects> http_objects(CacheClient& client) {
+  return std::make_unique<ClientObjects>(client);
+}
 
 ctrl::ApiReply http_error(int status, std::string_view text) {
   return {.status = status, .body = dumped(HttpJson{{"error", text}})};
@@ -188,8 +208,8 @@ ctrl::ApiReply http_error(const Status& status) {
   }
 }
 
-HttpDirectory::HttpDirectory(CacheClient& client, std::uint64_t memory_bytes, std::uint64_t slab_bytes)
-    : client_(client), memory_bytes_(memory_bytes), slab_bytes_(slab_bytes) {
+HttpDirectory::HttpDirectory(HttpObjects& objects, std::uint64_t memory_bytes, std::uint64_t slab_bytes)
+    : objects_(objects), memory_bytes_(memory_bytes), slab_bytes_(slab_bytes) {
   // Random, so that offsets of an earlier cache do not mean bytes of this one.
   std::uint32_t first = 0;
   random_bytes(std::as_writable_bytes(std::span(&first, 1)));
@@ -223,7 +243,7 @@ ctrl::ApiReply HttpDirectory::store(std::string_view body) {
 ctrl::ApiReply HttpDirectory::query(std::string_view body) {
   const auto wanted = wanted_of(body);
   if (!wanted) return http_error(wanted.error());
-  auto manifest = sealed(client_, *wanted);
+  auto manifest = sealed(objects_, *wanted);
   if (!manifest) return http_error(manifest.error());
   return {.body = std::move(*manifest)};
 }
@@ -231,14 +251,14 @@ ctrl::ApiReply HttpDirectory::query(std::string_view body) {
 ctrl::ApiReply HttpDirectory::remove(std::string_view body) {
   const auto wanted = wanted_of(body);
   if (!wanted) return http_error(wanted.error());
-  const auto manifest = sealed(client_, *wanted);
+  const auto manifest = sealed(objects_, *wanted);
   if (!manifest && manifest.error().code() != Code::kNotFound) return http_error(manifest.error());
   bool deleted = manifest.has_value();
   if (deleted) {
     // The manifest first: a version without a manifest is not there.
     const std::string keys[] = {manifest_key(wanted->version), bytes_key(wanted->version)};
     for (const std::string& key : keys) {
-      const Status removed = client_.remove(kSpace, key);
+      const Status removed = objects_.remove(key);
       if (removed.code() == Code::kNotFound)
         deleted = false;
       else if (!removed.ok())

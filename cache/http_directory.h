@@ -2,13 +2,30 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
-#include "cache/client.h"
+#include "base/bytes.h"
+#include "base/result.h"
 #include "ctrl/http/http.h"
 
 namespace slime::cache {
+
+class CacheClient;
+
+// The objects of the cache that the routes of DLSlime's cache read and remove, by key. Thread: any.
+class HttpObjects {
+ public:
+  virtual ~HttpObjects() = default;
+  virtual Result<std::uint64_t> length(std::string_view key) = 0;
+  virtual Result<ByteVector> get(std::string_view key) = 0;
+  virtual Result<bool> exists(std::string_view key) = 0;
+  virtual Status remove(std::string_view key) = 0;
+};
+
+// Returns those of a cache, in the namespace "dlslime". `client` must outlive them.
+std::unique_ptr<HttpObjects> http_objects(CacheClient& client);
 
 // Answers the routes of DLSlime's cache that take a body. A manifest says at which of the cache's
 // offsets the bytes of a version are. store() plans one and gives it its version; the writer puts
@@ -17,8 +34,8 @@ namespace slime::cache {
 // come from strangers, and manifests from any peer. Thread: any.
 class HttpDirectory {
  public:
-  // `client` must outlive this.
-  HttpDirectory(CacheClient& client, std::uint64_t memory_bytes, std::uint64_t slab_bytes);
+  // `objects` must outlive this.
+  HttpDirectory(HttpObjects& objects, std::uint64_t memory_bytes, std::uint64_t slab_bytes);
   ctrl::ApiReply store(std::string_view body);
   ctrl::ApiReply query(std::string_view body);
   ctrl::ApiReply remove(std::string_view body);
@@ -26,7 +43,7 @@ class HttpDirectory {
  private:
   std::uint64_t next_version();
 
-  CacheClient& client_;
+  HttpObjects& objects_;
   const std::uint64_t memory_bytes_;
   const std::uint64_t slab_bytes_;
   std::atomic<std::uint32_t> last_version_;

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "kv/cache_state.h"
+#include "kv/served.h"
 
 namespace slime::kv {
 namespace {
@@ -44,22 +45,7 @@ Status Cache::State::add_region(PeerAgent& agent, Result<MemoryRegion> region) {
 }
 
 Status Cache::State::serve(PeerAgent& agent) const {
-  rpc::Service service(service_name(name));
-  const auto tell_geometry = [to = arrivals, encoded = geometry.encode()]() -> Result<ByteVector> {
-    SLIME_TRY(to->check_open());
-    return encoded;
-  };
-  SLIME_TRY(service.add("geometry", tell_geometry,
-                        {.run = rpc::Run::kInline, .doc = "The geometry of this KV cache (kv/README.md)."}));
-  SLIME_TRY(service.add("arrived",
-                        [to = arrivals](std::uint64_t request, std::uint32_t layer, std::uint32_t first_head,
-                                        std::uint32_t heads) {
-                          return to->arrived(request, layer, {first_head, heads});
-                        },
-                        {.run = rpc::Run::kInline,
-                         .parameters = {"request", "layer", "first_head", "heads"},
-                         .doc = "Heads of a layer of a request are in this KV cache."}));
-  return agent.serve(service);
+  return Served::serve(agent, name, geometry.encode(), arrivals);
 }
 
 Status Cache::State::close(Nanos timeout) {

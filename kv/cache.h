@@ -26,8 +26,8 @@ struct CacheOptions {
 class Cache {
  public:
   // Allocates zeroed memory for all layers. `agent` must outlive the cache. An agent serves one
-  // cache of a name, ever. Errors: kInvalidArgument for the geometry or the name; kAlreadyExists;
-  // kResourceExhausted.
+  // cache of a name at a time. Errors: kInvalidArgument for the geometry or the name;
+  // kAlreadyExists; kResourceExhausted.
   static Result<Cache> allocate(PeerAgent& agent, const Geometry& geometry, CacheOptions options = {});
   // Like allocate(), over memory of the caller: for each layer, the regions of
   // Geometry::regions(), in order. Each must have at least blocks x block_bytes of its region. The

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/connecting/target.h"
 #include "agent/limits.h"
 #include "agent/registry/registrar.h"
 #include "base/log.h"
@@ -196,7 +197,11 @@ void Switchboard::handshake_done(const std::string& key, std::uint64_t attempt,
   Link* link = links_.find(key);
   // the attempt was given up
   if (link == nullptr || link->attempt() != attempt || closing_) return;
-  if (result) return arrived(std::move(*result), link);
+  if (result) {
+    Status named = check_agent_name("peer name", result->peer.name);
+    if (named.ok()) return arrived(std::move(*result), link);
+    result = std::move(named);
+  }
   if (result.status().code() == Code::kUnauthenticated && registry_.refresh_keys && link->wait_for_keys())
     return registry_.refresh_keys(key, attempt);
   const transport::Unreached* const unreached = link->connecting()->unreached();
@@ -249,7 +254,7 @@ Switchboard::Pairings::iterator Switchboard::pairing_named(std::string_view name
 
 Status Switchboard::on_hello(const transport::PeerIdentity& peer) noexcept {
   if (closing_) return Status(Code::kUnavailable, str(options_.handshake.self.name, " is closing"));
-  SLIME_TRY(ctrl::check_name("peer name", peer.name));
+  SLIME_TRY(check_agent_name("peer name", peer.name));
   if (make_room()) return {};
   return Status(Code::kResourceExhausted, str(options_.handshake.self.name, " has ", options_.max_connections,
                                               " connections and none of them is idle"));

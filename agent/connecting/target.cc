@@ -1,6 +1,7 @@
 #include "agent/connecting/target.h"
 
 #include "base/str.h"
+#include "ctrl/types.h"
 
 namespace slime::agent {
 
@@ -24,6 +25,12 @@ Target parse_target(std::string_view text, bool has_registry) {
   if (!address || address->port == 0) return {true, {}};
   if (has_registry && !SocketAddress::numeric(*address)) return {true, {}};
   return {false, std::string(text)};
+}
+
+Status check_agent_name(std::string_view what, std::string_view name) {
+  SLIME_TRY(ctrl::check_name(what, name));
+  if (parse_target(name, true).by_name) return {};
+  return {Code::kInvalidArgument, str(what, " \"", name, "\" would be taken for an address")};
 }
 
 bool is_wildcard(const Address& address) {

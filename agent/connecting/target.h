@@ -21,6 +21,11 @@ struct Target {
 // `problem`.
 Target parse_target(std::string_view text, bool has_registry);
 
+// Checks the name of an agent, this one's or a peer's, by ctrl::check_name() and so that
+// parse_target() with a registry takes it for a name: else a look-up by it would go to an address.
+// `what` begins the text of kInvalidArgument.
+Status check_agent_name(std::string_view what, std::string_view name);
+
 // Returns true for 0.0.0.0 and ::, which are addresses to listen on but not to connect to.
 bool is_wildcard(const Address& address);
 

@@ -85,8 +85,8 @@ class Cache(_slime.KvCache):
     for one region a layer, that memory alone is enough. Memory is a NumPy array, a CPU tensor, or any
     other contiguous memory that may be written, or an address, whose memory the caller keeps in
     place until close(). None: allocates zeroed memory, which needs NumPy.
-    name: of the cache among those of its agent, which serves one cache of a name, ever. rights: of
-    peers.
+    name: of the cache among those of its agent, which serves one cache of a name at a time.
+    rights: of peers.
 
     Closed at the end of its `with` block.
     """

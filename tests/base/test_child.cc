@@ -35,6 +35,14 @@ TEST_CASE("an answer ERROR is the child's own text") {
   CHECK(answer.error().text() == "too few pages");
 }
 
+TEST_CASE("an answer ERROR with the text of a status is that status") {
+  Child child =
+      shell("echo ERROR unavailable: lost the peer; echo ERROR cancelled; echo ERROR unavailable peer");
+  CHECK(child.expect("READY", kPatience).status().to_string() == "unavailable: lost the peer");
+  CHECK(child.expect("READY", kPatience).status().to_string() == "cancelled");
+  CHECK(child.expect("READY", kPatience).status().to_string() == "internal: unavailable peer");
+}
+
 TEST_CASE("a child that has ended, and a child that says nothing") {
   Child over = shell("exit 0");
   CHECK(over.read_line(kPatience).status().code() == Code::kUnavailable);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/bench/program.h"
+#include "tests/support/eventually.h"
 #include "tests/support/folder.h"
 
 namespace slime::bench::program_test {
@@ -18,6 +19,12 @@ std::string token_file(const test::Folder& folder, const std::string& name, cons
   std::ofstream(path) << token << "\n";
   std::filesystem::permissions(path, std::filesystem::perms::owner_read);
   return path;
+}
+
+bool has_child(pid_t pid) {
+  const std::string of = std::to_string(pid);
+  std::ifstream children("/proc/" + of + "/task/" + of + "/children");
+  return !!(children >> pid);
 }
 
 TEST_CASE("each kind with two ends is measured against a server at another address") {
@@ -79,6 +86,23 @@ TEST_CASE("Ctrl-C during a measurement ends server and client") {
   const Outcome outcome = finish(std::move(client));
   CAPTURE(outcome.text);
   CHECK(outcome.exit_code == 1);  // the server is gone
+}
+
+TEST_CASE("a measurement whose server is killed ends with a plain sentence") {
+  for (const char* provider : {"tcp", "shm"}) {
+    CAPTURE(provider);
+    Server killed;
+    Process client = start({"rpc", "--provider", provider, "--seconds", "3600", "--to", killed.address});
+    REQUIRE(test::eventually([&] { return has_child(client.pid()); }));  // its server is open
+    REQUIRE(killed.process.kill().ok());
+    const Outcome outcome = finish(std::move(client));
+    CAPTURE(outcome.text);
+    CHECK(outcome.exit_code == 1);
+    CHECK(contains(outcome.text, "slime bench: unavailable: "));
+    CHECK(contains(outcome.text, "the `slime bench serve` at " + killed.address +
+                                     " has ended or cannot be reached any more"));
+    CHECK_FALSE(contains(outcome.text, "internal"));
+  }
 }
 
 TEST_CASE("a server that is not there, or is another program, is an error that says so") {

@@ -187,4 +187,39 @@ TEST_CASE("a closed cache moves nothing, at either side") {
   CHECK(!remote.write_blocks(Ids{0}, Ids{0}).wait(kSoon).has_value());
 }
 
+TEST_CASE("the name of a closed cache can be served again, by a cache of another shape") {
+  Side prefill(small());
+  Side decode(small());
+  const Remote before = prefill.connect_to(decode);
+  CHECK(Cache::allocate(*decode.agent, small()).status().code() == Code::kAlreadyExists);
+  for (std::uint64_t blocks : {5, 3}) {
+    REQUIRE(decode.cache.close().ok());
+    Geometry other = small();
+    other.blocks = blocks;
+    decode.cache = take(Cache::allocate(*decode.agent, other));
+    CHECK(!before.write_blocks(Ids{0}, Ids{0}, {.timeout = kSoon}).wait().has_value());
+    const Remote again = prefill.connect_to(decode);
+    CHECK(again.geometry().blocks == blocks);
+    prefill.fill();
+    REQUIRE(again.write_blocks(Ids{0, 1}, Ids{2, 0}, {.request = 9, .timeout = kSoon}).wait().has_value());
+    REQUIRE(decode.cache.wait_layer(9, 1, kSoon).ok());
+    CHECK(decode.cache.region(1, 0).data()[0] == prefill.wanted(1, 1, 0, 0));
+  }
+}
+
+TEST_CASE("what a peer says of a closed cache does not count for the next one of its name") {
+  Side prefill(small());
+  Side decode(small());
+  prefill.connect_to(decode);
+  REQUIRE(decode.cache.close().ok());
+  decode.cache = take(Cache::allocate(*decode.agent, small()));
+  Peer peer = prefill.agent->peer(decode.agent->address());
+  const auto tell = [&] { return peer.call<void>("kv.cache", "arrived", 7, 0, 0, 2).wait(kSoon).status(); };
+  CHECK(tell().code() == Code::kUnavailable);
+  CHECK(decode.cache.wait_layer(7, 0, Nanos::zero()).code() == Code::kDeadlineExceeded);
+  prefill.connect_to(decode);
+  CHECK(tell().ok());
+  CHECK(decode.cache.wait_layer(7, 0, kSoon).ok());
+}
+
 }  // namespace slime::kv::transfer_test

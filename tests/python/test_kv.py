@@ -207,6 +207,20 @@ def test_a_closed_cache_moves_nothing(make):
     target.close()
 
 
+def test_the_name_of_a_closed_cache_can_be_served_again(make):
+    prefill, source = make()
+    decode, target = make()
+    join(prefill, source, decode)
+    with pytest.raises(slime.AlreadyExists):
+        kv.Cache(decode, target.geometry)
+    target.close()
+    with kv.Cache(decode, target.geometry) as again:
+        source.region(0)[1] = 5
+        join(prefill, source, decode).write_blocks([1], [0], request=3, timeout=SOON)
+        again.wait_layer(3, 0, SOON)
+        assert (again.region(0)[0] == 5).all()
+
+
 def test_a_dropped_cache_lets_its_memory_go(make_agent):
     class Array(np.ndarray):
         pass
