@@ -151,7 +151,7 @@ def blocks() -> list:
 def lists() -> list:
     """Returns rows of batches of 1,538 scattered blocks, each beside the same bytes without Slime in the same run."""
     out = []
-    # The limit of tcp is the best of six: of the medians of several rounds, not the luckiest of six runs.
+    # The limit of tcp is the best of six, by the medians of several rounds: not the luckiest run.
     for provider, limit, runs in (("shm", "memcpy over the same list", 1), ("tcp", "a raw stream", 5)):
         for size, bar in (("1K", 0.7), ("64K", 0.9)):
             for face in ("peer", "prepared"):
