@@ -151,10 +151,11 @@ def blocks() -> list:
 def lists() -> list:
     """Returns rows of batches of 1,538 scattered blocks, each beside the same bytes without Slime in the same run."""
     out = []
-    for provider, limit, bars in (("shm", "memcpy over the same list", (0.7, 0.9)), ("tcp", "a raw stream", (0.7, 0.9))):
-        for size, bar in zip(("1K", "64K"), bars):
+    # The limit of tcp is the best of six, by the medians of several rounds: not the luckiest run.
+    for provider, limit, runs in (("shm", "memcpy over the same list", 1), ("tcp", "a raw stream", 5)):
+        for size, bar in (("1K", 0.7), ("64K", 0.9)):
             for face in ("peer", "prepared"):
-                words = f"blocks --provider {provider} --size {size} --mode caller --face {face}"
+                words = f"blocks --provider {provider} --size {size} --rounds {runs} --mode caller --face {face}"
                 what = f"writes of 1,538 scattered blocks of {size[:-1]} KiB, {provider}"
                 wanted = 0.8 if (provider, size, face) == ("shm", "1K", "prepared") else bar
                 out.append(Row(f"blocks-{size}-{provider}-{face}",
