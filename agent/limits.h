@@ -139,6 +139,9 @@ inline constexpr std::size_t kRememberedServices = 256;
 // Time that channels have after the bound of a close, for their last steps, before they are cut
 // off.
 inline constexpr Nanos kCloseGrace = std::chrono::milliseconds(500);
+// Bound of the closes in destructors, which so take at most kCloseBound, also with a peer that is
+// frozen.
+inline constexpr Nanos kDestructorBound = kCloseBound - kCloseGrace;
 // Most events of the registry that wait until a thread drives the loop.
 inline constexpr std::size_t kPendingEvents = 4096;
 // Most requests to the registry that wait for an answer.

@@ -251,12 +251,12 @@ PeerAgent::~PeerAgent() {
     // A callback or handler of the agent destroys the agent. close() waits for callbacks and
     // handlers, so another thread calls close().
     reap([impl = std::move(impl_)] {
-      impl->close(limits::kCloseBound).ignore();
+      impl->close(agent::limits::kDestructorBound).ignore();
       impl->take_server().reset();
     });
     return;
   }
-  impl_->close(limits::kCloseBound).ignore();
+  impl_->close(agent::limits::kDestructorBound).ignore();
   if (impl_.use_count() == 1) return;  // destroying impl_ waits for running handlers
   // A running or served handler may own a Peer. The Peer keeps the agent alive, and so the server
   // and its handlers: dropping the server breaks the cycle. Another thread drops it, because

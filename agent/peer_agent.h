@@ -118,7 +118,7 @@ struct PeerAgentOptions {
 class MemoryRegion {
  public:
   MemoryRegion() = default;
-  ~MemoryRegion();  // close() with the default timeout
+  ~MemoryRegion();  // close(), within 2 s
   MemoryRegion(MemoryRegion&&) noexcept;
   MemoryRegion& operator=(MemoryRegion&&) noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/limits.h"
 #include "base/str.h"
 #include "kv/cache_state.h"
 #include "kv/served.h"
@@ -95,7 +96,7 @@ Result<Cache> Cache::over(PeerAgent& agent, const Geometry& geometry, std::span<
   return out;
 }
 
-Cache::~Cache() { close().ignore(); }
+Cache::~Cache() { close(agent::limits::kDestructorBound).ignore(); }
 
 Cache& Cache::operator=(Cache&& other) noexcept {
   if (this != &other) {

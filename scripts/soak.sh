@@ -8,9 +8,10 @@
 #   descriptors  no descriptor left at each accept, attach, eventfd and memfd; then all goes on
 #   callbacks    SystemExit and its like from every place where user code runs
 #   fork         children forked by threads and by handlers, while all log at debug
+#   fire         200 transfers of 1,538 blocks x 61 layers, of which an end is killed or frozen
 #   nixl         NIXL's plugin: 300 restarts of a peer, handles released and peers killed, 90 s over
 #                a slow link
-soaks=(exit messages strangers memory descriptors callbacks fork nixl)
+soaks=(exit messages strangers memory descriptors callbacks fork fire nixl)
 # What the package is made for by most of its users, and what changed most in how the interpreter
 # ends.
 soak_pythons=(3.11 3.13)
@@ -122,6 +123,9 @@ soak_callbacks() {
 soak_fork() {
   soak_ctest fork 'test_(base|agent)_fork' SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}"
   soak_pytest fork-python "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}" -- tests/python/test_fork.py
+}
+soak_fire() {
+  soak_ctest fire 'test_kv_fire_on_(shm|tcp)' SLIME_FIRE_ROUNDS="${SLIME_FIRE_ROUNDS:-200}" SLIME_FIRE_BLOCKS=1538
 }
 
 soak_nixl() {

@@ -73,6 +73,7 @@ if [ "$mode" = soak ]; then
   export SLIME_RXE_PYTHON=all
   tidy_arguments=() alone_arguments=(--all)
 fi
+[ "$mode" != soaks ] || test_timeout=3600
 
 stop_on_signals
 cd "$root" || exit 1

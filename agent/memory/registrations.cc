@@ -8,7 +8,7 @@ namespace slime::agent {
 
 Registrations::~Registrations() {
   if (regions_.empty()) return;  // moved from
-  close(limits::kCloseBound).ignore();
+  close(limits::kDestructorBound).ignore();
   if (kept_) static_cast<void>(new (std::nothrow) transport::DeviceRegion(std::move(regions_[owner_])));
 }
 

@@ -27,6 +27,11 @@ _log = logging.getLogger("slime")
 # Most turns of the agent's loop with which poll() and serve_forever() end.
 _LAST_TURNS = 16
 
+# Seconds in which the agents that the program left open are closed when the process ends, and the
+# least for each of them: one Ctrl-C ends a program within 2 s.
+_EXIT_SECONDS = 1.0
+_EXIT_SECONDS_LEAST = 0.05
+
 _agents: weakref.WeakSet[PeerAgent] = weakref.WeakSet()
 # Agents that run Python threads. The set keeps them alive: they serve even if the program keeps no
 # reference to them.
@@ -423,10 +428,10 @@ class PeerAgent(_slime.PeerAgent):
         finally:
             self._end_threads(deadline)
 
-    def _close_and_log(self) -> None:
+    def _close_and_log(self, timeout: float = 2.0) -> None:
         """Closes the agent. Logs an error of close(), because no caller could handle it."""
         try:
-            self.close()
+            self.close(timeout)
         except DeadlineExceeded as error:
             _log.warning("%s closed: %s", self.name, error.text)
 
@@ -481,10 +486,12 @@ class PeerAgent(_slime.PeerAgent):
 
 def _close_all() -> None:
     # This function runs before the interpreter ends. Afterwards no Python thread may run, but
-    # closing an agent needs Python.
+    # closing an agent needs Python. All agents share the time: a peer that is frozen uses up all of
+    # it.
+    deadline = time.monotonic() + _EXIT_SECONDS
     for agent in list(_agents):
         try:
-            agent._close_and_log()
+            agent._close_and_log(max(_EXIT_SECONDS_LEAST, deadline - time.monotonic()))
         except BaseException as error:
             log_failure(_log, error, "closing %r at the end of the process", agent)
     deadline = time.monotonic() + 2

@@ -2,6 +2,7 @@
 // did not arrive.
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
 
 #include "tests/kv/caches.h"
@@ -54,6 +55,21 @@ TEST_CASE("a peer that is frozen ends a write that tells it, and a connect, at t
   CHECK(!status.wait_timeout());
   CHECK(move.progress().layers_done == 0);
   CHECK(!world.connected(timeout).has_value());
+}
+
+TEST_CASE("a peer that is frozen keeps no destructor for more than two seconds") {
+  auto world = std::make_unique<World>();
+  Remote remote = take(world->connected());
+  REQUIRE(world->child.stop().ok());
+  const auto took = [](auto drop) {
+    const TimePoint began = steady_clock().now();
+    drop();
+    return steady_clock().now() - began;
+  };
+  const Nanos bound = patient(seconds(2));
+  CHECK(took([&] { remote = Remote(); }) < bound);
+  CHECK(took([&] { world->local.cache = Cache(); }) < bound);
+  CHECK(took([&] { world->local.agent.reset(); }) < bound);
 }
 
 TEST_CASE("a peer that dies during transfers leaves no success for bytes that did not arrive") {
