@@ -6,6 +6,7 @@
 #include "base/command_line.h"
 #include "base/str.h"
 #include "bench/bench.h"
+#include "bench/broadcast.h"
 #include "bench/serve.h"
 #include "bench/sweep_commands.h"
 #include "ctrl/client/token_file.h"
@@ -452,12 +453,14 @@ void add_commands(Command& program) {
   add_measurements(bench);
   add_p2p(bench);
   add_transfer(bench);
+  add_broadcast(bench);
   add_serve(bench);
   add_idle(bench);
   add_null(bench);
   add_ctrl(bench);
   add_all(bench);
   add_roles(program);
+  add_broadcast_roles(program);
 }
 
 }  // namespace slime::bench

@@ -49,8 +49,7 @@ Status Cache::State::serve(PeerAgent& agent) const {
   return Served::serve(agent, name, geometry.encode(), arrivals);
 }
 
-Status Cache::State::close(Nanos timeout) {
-  arrivals->close();
+Status close_all(std::vector<MemoryRegion>& regions, Nanos timeout) {
   const TimePoint end = deadline_after(steady_clock().now(), timeout);
   Status status;
   for (MemoryRegion& region : regions) {
@@ -58,6 +57,11 @@ Status Cache::State::close(Nanos timeout) {
     if (status.ok()) status = std::move(closed);
   }
   return status;
+}
+
+Status Cache::State::close(Nanos timeout) {
+  arrivals->close();
+  return close_all(regions, timeout);
 }
 
 Result<Cache> Cache::allocate(PeerAgent& agent, const Geometry& geometry, CacheOptions options) {

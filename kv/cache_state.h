@@ -15,6 +15,8 @@ namespace slime::kv {
 std::string service_name(std::string_view cache);
 std::string region_name(std::string_view cache, std::uint32_t layer, std::string_view region);
 Status check_cache_name(std::string_view name);
+// Closes all regions within `timeout`. Returns the first error.
+Status close_all(std::vector<MemoryRegion>& regions, Nanos timeout);
 
 // The parts of a Cache. Operations in flight keep them alive.
 struct Cache::State {

@@ -12,17 +12,29 @@ MoveProgress Move::progress() const { return state_ ? state_->progress() : MoveP
 
 Move Move::failed(Status error) { return {nullptr, Future<None>::ready(std::move(error))}; }
 
-Move::State::State(std::shared_ptr<Driver> driver, std::uint32_t its_layers, std::uint64_t its_layer_bytes,
+Move::State::State(std::shared_ptr<Driver> driver, std::uint64_t its_layers, std::uint64_t its_bytes,
                    Nanos timeout)
     : start_(steady_clock().now()),
       deadline_(deadline_after(start_, timeout)),
+      promise_(std::move(driver)),
       layers_(its_layers),
-      layer_bytes_(its_layer_bytes),
-      promise_(std::move(driver)) {}
+      bytes_(its_bytes) {}
 
-void Move::State::moved() {
+void Move::State::expect(std::uint64_t layers, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
-  ++moved_;
+  layers_ = layers;
+  bytes_ = bytes;
+}
+
+void Move::State::moved(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  moved_ += bytes;
+}
+
+void Move::State::arrived(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  moved_ += bytes;
+  ++succeeded_;
 }
 
 void Move::State::finish_layer(Status status) {
@@ -38,6 +50,15 @@ void Move::State::finish_layer(Status status) {
   promise_.complete(outcome_of(std::move(error)));
 }
 
+void Move::State::finish(Status status) {
+  {
+    const MutexLock lock(mutex_);
+    end_ = steady_clock().now();
+    error_ = status;
+  }
+  promise_.complete(outcome_of(std::move(status)));
+}
+
 bool Move::State::failed() const {
   const MutexLock lock(mutex_);
   return !error_.ok();
@@ -50,10 +71,10 @@ Nanos Move::State::left() const {
 
 MoveProgress Move::State::progress() const {
   const MutexLock lock(mutex_);
-  MoveProgress out{.bytes_done = moved_ * layer_bytes_,
-                   .bytes_total = layers_ * layer_bytes_,
-                   .layers_done = succeeded_,
-                   .layers_total = layers_,
+  MoveProgress out{.bytes_done = moved_,
+                   .bytes_total = bytes_,
+                   .layers_done = static_cast<std::uint32_t>(succeeded_),
+                   .layers_total = static_cast<std::uint32_t>(layers_),
                    .elapsed = end_.value_or(steady_clock().now()) - start_};
   const double seconds = std::chrono::duration<double>(out.elapsed).count();
   if (out.bytes_done > 0 && seconds > 0) {

@@ -12,19 +12,20 @@
 
 namespace slime::kv {
 
-// How far a Move is. Bytes count when the operation of their layer has succeeded.
+// How far a Move is. Bytes count when the operation that moved them has succeeded.
 struct MoveProgress {
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_total = 0;
-  std::uint32_t layers_done = 0;  // with a request: written, and the peer was told
+  // Of a fetch: chunks; of a gather: operations. With a request: written, and the peer was told.
+  std::uint32_t layers_done = 0;
   std::uint32_t layers_total = 0;
   Nanos elapsed{};              // until now, or until the end
   double bytes_per_second = 0;  // bytes_done in `elapsed`
   std::optional<Nanos> left{};  // at this rate; none before the first layer is done
 };
 
-// A transfer of blocks that Remote has begun. Copies share it. Dropping a Move does not end the
-// transfer, which goes on to its end or its timeout. Thread: any.
+// A transfer that has begun: of a Remote, a Replica or a Gather. Copies share it. Dropping a Move
+// does not end the transfer, which goes on to its end or its timeout. Thread: any.
 class Move {
  public:
   Move() = default;

@@ -15,15 +15,21 @@
 
 namespace slime::kv {
 
-// The state of a Move: one operation for each layer. Thread: any.
+// The state of a Move, which has parts: layers, chunks of a fetch, or operations of a gather.
+// Thread: any.
 struct Move::State {
-  State(std::shared_ptr<Driver> driver, std::uint32_t its_layers, std::uint64_t its_layer_bytes,
-        Nanos timeout);
+  State(std::shared_ptr<Driver> driver, std::uint64_t its_layers, std::uint64_t its_bytes, Nanos timeout);
 
-  // Notes that the bytes of one layer have arrived.
-  void moved();
-  // Ends one layer. The last one completes the future with the first error.
+  // Sets the numbers of a Move that began without them. Call before the first part ends.
+  void expect(std::uint64_t layers, std::uint64_t bytes);
+  // Notes that the bytes of one part have arrived.
+  void moved(std::uint64_t bytes);
+  // Notes that a part has arrived, of a Move that finish() ends.
+  void arrived(std::uint64_t bytes);
+  // Ends one part. The last one completes the future with the first error.
   void finish_layer(Status status);
+  // Completes the future of a Move whose parts end all together.
+  void finish(Status status);
   [[nodiscard]] bool failed() const;
   // Returns the time until the deadline, at least a millisecond.
   [[nodiscard]] Nanos left() const;
@@ -34,13 +40,13 @@ struct Move::State {
  private:
   const TimePoint start_;
   const TimePoint deadline_;
-  const std::uint32_t layers_;
-  const std::uint64_t layer_bytes_;
   Promise<None> promise_;
   mutable Mutex mutex_;
-  std::uint32_t moved_ SLIME_GUARDED_BY(mutex_) = 0;
-  std::uint32_t succeeded_ SLIME_GUARDED_BY(mutex_) = 0;
-  std::uint32_t finished_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t layers_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t bytes_ SLIME_GUARDED_BY(mutex_);
+  std::uint64_t moved_ SLIME_GUARDED_BY(mutex_) = 0;  // bytes
+  std::uint64_t succeeded_ SLIME_GUARDED_BY(mutex_) = 0;
+  std::uint64_t finished_ SLIME_GUARDED_BY(mutex_) = 0;
   std::optional<TimePoint> end_ SLIME_GUARDED_BY(mutex_);
   Status error_ SLIME_GUARDED_BY(mutex_);
 };

@@ -150,8 +150,9 @@ Move move_blocks(const std::shared_ptr<const Remote::State>& remote, Transfer tr
   const std::uint32_t first = options.layer.value_or(remote->mapping.first_layer);
   const std::uint32_t layers = options.layer ? 1 : remote->mapping.layers;
   const Nanos timeout = timeout_or_default(options.timeout);
-  const auto move = std::make_shared<Move::State>(remote->cache->driver, layers,
-                                                  local_ids.size() * remote->mapping.block_bytes, timeout);
+  const std::uint64_t layer_bytes = local_ids.size() * remote->mapping.block_bytes;
+  const auto move =
+      std::make_shared<Move::State>(remote->cache->driver, layers, layers * layer_bytes, timeout);
   Move out(move, move->future());
   const std::vector<Piece> pieces = pieces_of(*remote, local_ids, remote_ids);
   std::vector<std::shared_ptr<Notifier::Entry>> entries(layers);
@@ -160,10 +161,10 @@ Move move_blocks(const std::shared_ptr<const Remote::State>& remote, Transfer tr
       entries[i] = remote->notifier->add(*options.request, move, first + i);
   for (std::uint32_t i = 0; i < layers; ++i)
     remote->start(transfer, first + i, pieces, move->left())
-        .then([remote, move, entry = entries[i], layer = first + i,
+        .then([remote, move, layer_bytes, entry = entries[i], layer = first + i,
                request = options.request](Result<None> done) {
           Status status = done.status();
-          if (status.ok()) move->moved();
+          if (status.ok()) move->moved(layer_bytes);
           if (!status.ok()) status = std::move(status).with_context(str("layer ", layer));
           if (entry) return remote->notifier->ended(*request, entry, std::move(status));
           move->finish_layer(std::move(status));

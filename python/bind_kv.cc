@@ -12,19 +12,21 @@
 #include "python/py_agent.h"
 #include "python/py_attachments.h"
 #include "python/py_future.h"
+#include "python/py_kv.h"
 #include "python/py_memory.h"
 #include "python/py_numbers.h"
 
 namespace slime::python {
-namespace {
-
-// -------------------------------------------------------------------------------------- geometries
 
 std::uint32_t small_from(nb::handle value, const char* name) {
   const std::uint64_t number = unsigned_from(value, name);
   if (number > UINT32_MAX) raise(Code::kInvalidArgument, str(name, " is ", number, ": above 2**32 - 1"));
   return static_cast<std::uint32_t>(number);
 }
+
+namespace {
+
+// -------------------------------------------------------------------------------------- geometries
 
 nb::tuple tuple_of(const kv::Heads& heads) { return nb::make_tuple(heads.first, heads.count); }
 
@@ -375,8 +377,7 @@ nb::tuple start_move(const PyKvRemote& self, nb::object cache, nb::object agent,
     const nb::gil_scoped_release unlocked;  // takes time proportional to the number of blocks
     return ((*to).*kind)(local, remote, options);
   }();
-  nb::object future = make_transfer(move.future(), std::move(cache), std::move(agent));
-  return nb::make_tuple(std::move(future), PyKvMove(std::move(move)));
+  return moving(std::move(move), std::move(cache), std::move(agent));
 }
 
 void bind_remote(nb::module_& m) {
@@ -397,10 +398,16 @@ void bind_remote(nb::module_& m) {
 
 }  // namespace
 
+nb::tuple moving(kv::Move move, nb::object used, nb::object agent) {
+  nb::object future = make_transfer(move.future(), std::move(used), std::move(agent));
+  return nb::make_tuple(std::move(future), PyKvMove(std::move(move)));
+}
+
 void bind_kv(nb::module_& m) {
   bind_geometry(m);
   bind_cache_class(m);
   bind_remote(m);
+  bind_broadcast(m);
 }
 
 }  // namespace slime::python

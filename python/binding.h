@@ -154,6 +154,7 @@ void bind_agent(nb::module_& m);
 void bind_rpc(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_kv(nb::module_& m);
+void bind_broadcast(nb::module_& m);
 void bind_attachments(nb::module_& m);
 void bind_devices(nb::module_& m);
 

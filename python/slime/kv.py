@@ -1,4 +1,5 @@
-"""Moves blocks of paged KV caches between processes, such as prefill and decode.
+"""Moves blocks of paged KV caches between processes, such as prefill and decode. Copies weights
+to many processes, and collects shards.
 
     cache = kv.Cache(agent, geometry)                     # in both processes
     remote = kv.connect(agent.peer("decode:0"), cache)
@@ -6,16 +7,24 @@
 
 The two caches may have different degrees of tensor parallelism, numbers of blocks, orders and
 layers: docs/guides/kv.md.
+
+    broadcast = kv.Broadcast(agent, {"w1": w1, "w2": w2})  # the owner
+    replica = kv.Replica(agent, {"w1": w1, "w2": w2})      # each reader
+    replica.fetch(agent.peer("owner:0"))
+
+Most readers read from other readers: docs/guides/weights.md.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable, Generator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from slime import _slime
+from slime._broadcast import Broadcast, BroadcastInfo, Gather, Replica, Shard, Shards
 from slime._errors import InvalidArgument, log_failure
+from slime._move import Move, MoveProgress
 from slime._slime import KvForm as Form
 from slime._slime import KvGeometry as Geometry
 from slime._slime import KvOrder as Order
@@ -44,19 +53,6 @@ class Mapping(NamedTuple):
     heads: Tuple[int, int]
     block_bytes: int
     pieces: List[Piece]
-
-
-class MoveProgress(NamedTuple):
-    """How far a Move is. Bytes count when the operation of their layer has succeeded. Times are in
-    seconds; left: None before the first layer is done."""
-
-    bytes_done: int
-    bytes_total: int
-    layers_done: int
-    layers_total: int
-    elapsed: float
-    bytes_per_second: float
-    left: Optional[float]
 
 
 def map_blocks(local: Geometry, remote: Geometry) -> Mapping:
@@ -163,29 +159,6 @@ def _run_handler(queue: Any, handlers: List[Callable[[int, int], Any]]) -> None:
             log_failure(_log, error, "the on_layer handler failed")
 
 
-class Move:
-    """A transfer of blocks that has begun. Dropping it does not end the transfer. `await move` waits
-    in asyncio."""
-
-    def __init__(self, started: Tuple[_slime.Future[None], Any]) -> None:
-        self._future, self._state = started
-
-    @property
-    def future(self) -> _slime.Future[None]:
-        """Of the outcome. When it is done, no byte of the transfer moves any more."""
-        return self._future
-
-    def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits for the end. Raises the error of the transfer; WaitTimeout after `timeout` seconds."""
-        self._future.result(timeout)
-
-    def progress(self) -> MoveProgress:
-        return MoveProgress(*self._state.progress())
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._future.__await__()
-
-
 class Remote:
     """The KV cache of a peer, as far as `cache` shares layers and heads with it: see connect().
 
@@ -272,8 +245,11 @@ def connect(peer: _slime.Peer, cache: Cache, name: str = "", timeout: Optional[f
 
 
 __all__ = [
+    "Broadcast",
+    "BroadcastInfo",
     "Cache",
     "Form",
+    "Gather",
     "Geometry",
     "Mapping",
     "Move",
@@ -281,6 +257,9 @@ __all__ = [
     "Order",
     "Piece",
     "Remote",
+    "Replica",
+    "Shard",
+    "Shards",
     "connect",
     "map_blocks",
     "sources_of",

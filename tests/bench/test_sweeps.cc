@@ -115,5 +115,25 @@ TEST_CASE("blocks --sweep has a line for each size, beside memcpy and single blo
   }
 }
 
+TEST_CASE("broadcast: a tree and reads from the owner in turns, and two copies leave the owner") {
+  for (const char* provider : {"tcp", "shm"}) {
+    const json out =
+        report({"broadcast", "--size", "8M", "--readers", "3", "--rounds", "2", "--provider", provider});
+    CAPTURE(out.dump());
+    CHECK(out["verified"] == true);
+    CHECK(out["provider"] == provider);
+    CHECK(out["tree_copies_from_owner"] == 2);
+    CHECK(out["tree_bytes_from_owner"] == 16 << 20);
+    CHECK(out["direct_copies_from_owner"] == 3);
+    CHECK(out["bar_copies"] == true);
+    CHECK(out["bar"] == true);
+    for (const char* figure : {"ratio", "tree_s", "direct_s", "tree_gb_per_s", "direct_gb_per_s"})
+      CHECK(out[figure] > 0);
+  }
+  const json chain =
+      report({"broadcast", "--size", "1M", "--readers", "2", "--fan-out", "1", "--rounds", "1"});
+  CHECK(chain["tree_copies_from_owner"] == 1);
+}
+
 }  // namespace
 }  // namespace slime::bench::program_test

@@ -27,9 +27,13 @@ HEADERS = {
     "RawPeer": "agent/peer_agent.h",
     "ServiceProxy": "agent/service_proxy.h",
     "Stub": "agent/stub.h",
+    "kv.Broadcast": "kv/broadcast.h",
     "kv.Cache": "kv/cache.h",
+    "kv.Gather": "kv/gather.h",
     "kv.Move": "kv/move.h",
     "kv.Remote": "kv/remote.h",
+    "kv.Replica": "kv/replica.h",
+    "kv.Shards": "kv/shards.h",
 }
 
 # The methods of a service are attributes of Python's Proxy, which has no other names: a service may
@@ -76,13 +80,17 @@ ONLY_CPP = {
         "valid": "each Python batch is valid",
     },
     "RawPeer": {"stream_attached": "Python's streams have no attachments beside their arguments"},
+    "kv.Broadcast": {"name": "the argument of the constructor", "over": "the constructor"},
     "kv.Cache": {
         "allocate": "the constructor without memory",
         "over": "the constructor with memory",
         "state": "internal",
     },
+    "kv.Gather": {"connect": "the constructor"},
     "kv.Move": {"failed": "internal"},
     "kv.Remote": {"peer": "the argument of connect()"},
+    "kv.Replica": {"over": "the constructor"},
+    "kv.Shards": {"over": "the constructor"},
 }
 ONLY_PYTHON = {
     "CacheClient": {},
@@ -118,13 +126,17 @@ ONLY_PYTHON = {
     },
     "PreparedBatch": {},
     "RawPeer": {},
+    "kv.Broadcast": {"update": "begin_update() and publish()"},
     "kv.Cache": {},
+    "kv.Gather": {"start_read": "read() of C++; that of Python waits"},
     "kv.Move": {},
     "kv.Remote": {
         "cache": "the argument of connect()",
         "start_read": "read_blocks() of C++; that of Python waits",
         "start_write": "write_blocks() of C++; that of Python waits",
     },
+    "kv.Replica": {"start_fetch": "fetch() of C++; that of Python waits"},
+    "kv.Shards": {},
 }
 
 
