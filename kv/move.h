@@ -31,8 +31,9 @@ class Move {
   Move() = default;
 
   // Waits for the end of the transfer and takes the outcome, once; see Future::wait(). OK: all
-  // bytes have arrived. After an error some blocks may have been written. Once this has returned
-  // other than with a wait timeout, no byte of the transfer moves any more.
+  // bytes have arrived. After an error some blocks may have been written, and bytes that had left
+  // may still arrive in the peer's blocks until it knows that the connection has ended. Once this
+  // has returned other than with a wait timeout, the transfer does not touch this process's cache.
   Result<None> wait(Nanos timeout = Nanos::max()) { return future_.wait(timeout); }
   // Returns the future of the transfer, which shares the outcome with wait().
   [[nodiscard]] Future<None> future() const { return future_; }

@@ -30,7 +30,7 @@ class Move:
 
     @property
     def future(self) -> _slime.Future[None]:
-        """Of the outcome. When it is done, no byte of the transfer moves any more."""
+        """Of the outcome. When it is done, the transfer does not touch this process's cache."""
         return self._future
 
     def wait(self, timeout: Optional[float] = None) -> None:

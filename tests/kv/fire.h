@@ -54,7 +54,7 @@ struct Lists {
 // Memory of all layers: the first byte of each.
 using Layers = std::vector<std::byte*>;
 
-// Fills a block, or all blocks, with words that belong to seed, layer and block.
+// Fills a block, or all blocks, with bytes that belong to seed, layer and block.
 void fill_block(const Plan& plan, std::byte* at, std::uint64_t seed, std::uint32_t layer,
                 std::uint64_t block);
 void fill(const Plan& plan, const Layers& layers, std::uint64_t seed);

@@ -235,8 +235,10 @@ class Round {
     const Nanos late = outcome.took - stopped - world_.plan.timeout();
     CHECK_MESSAGE(late <= kSlack, "the call ended ", late.count() / 1'000'000, " ms after its deadline");
     for (const Code code : outcome.codes) {
-      const bool said = code == Code::kOk || code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
-                        (closed && (code == Code::kNotFound || code == Code::kAborted));
+      const bool said =
+          code == Code::kOk || code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+          // verbs tells kPermissionDenied, since adapters know keys, not names
+          (closed && (code == Code::kNotFound || code == Code::kAborted || code == Code::kPermissionDenied));
       CHECK_MESSAGE(said, outcome.text);
     }
   }
