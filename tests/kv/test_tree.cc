@@ -146,7 +146,7 @@ TEST_CASE("another version forgets all readers, and uses no ticket again") {
 }
 
 TEST_CASE("through any course of events the fan-out holds, and every chain ends at the owner") {
-  const auto seed = static_cast<std::uint32_t>(test::setting("SLIME_TEST_SEED", 20));
+  const auto seed = static_cast<std::uint32_t>(slime::test::setting("SLIME_TEST_SEED", 20));
   INFO("SLIME_TEST_SEED=", seed);
   std::mt19937 random(seed);
   World world(3);
