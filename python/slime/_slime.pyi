@@ -945,5 +945,57 @@ class KvRemote:
 
 def kv_connect(peer: Peer, cache: KvCache, name: str, timeout: float | None) -> KvRemote: ...
 
+class KvBroadcast:
+    """The owner's side of a broadcast: slime.kv.Broadcast."""
+
+    def __init__(self, agent: PeerAgent, parts: list, name: str, fan_out: object, chunk_bytes: object, patience: float) -> None: ...
+
+    def begin_update(self) -> None:
+        """Ends the version that is offered: after it the memory may change."""
+
+    def publish(self) -> int:
+        """Offers the memory as the next version, and returns its number."""
+
+    def close(self, timeout: float = 2.0) -> None:
+        """After it no peer touches the memory. Further calls do nothing."""
+
+class KvReplica:
+    """A reader's side of a broadcast: slime.kv.Replica."""
+
+    def __init__(self, agent: PeerAgent, parts: list, name: str) -> None: ...
+
+    @property
+    def version(self) -> int:
+        """The version of the last fetch if that has succeeded; else 0."""
+
+    @property
+    def children(self) -> int:
+        """The number of readers that read from this memory now."""
+
+    def retire(self, timeout: float = 2.0) -> None:
+        """
+        Passes on nothing any more, until the next fetch: after it the memory may change. Readers that
+        read from here go on elsewhere; those that do not within `timeout` seconds are cut off.
+        """
+
+    def close(self, timeout: float = 2.0) -> None:
+        """After it no peer touches the memory. Further calls do nothing."""
+
+class KvShards:
+    """The shards of this process: slime.kv.Shards."""
+
+    def __init__(self, agent: PeerAgent, shards: list, name: str) -> None: ...
+
+    def close(self, timeout: float = 2.0) -> None:
+        """After it no peer reads the memory. Further calls do nothing."""
+
+class KvGather:
+    """Tensors and the owners of their shards: slime.kv.Gather."""
+
+    def __init__(self, agent: PeerAgent, owners: list, tensors: list, name: str, timeout: float | None) -> None: ...
+
+    def close(self, timeout: float = 2.0) -> None:
+        """After it no byte lands in the memory. Further calls do nothing."""
+
 def devices() -> list:
     """Lists the RDMA adapters of this machine. See slime.devices()."""

@@ -1,6 +1,7 @@
 // Broadcasts whose processes die or freeze: readers of a dead or frozen parent go on with another
 // one, and a fetch succeeds only with all bytes.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -75,32 +76,42 @@ std::unique_ptr<Chain> caught_chain() {
   return nullptr;
 }
 
-void check_all_arrived(Chain& chain) {
+// Returns whether the reader went on with another parent. Over shared memory it need not, if it knew
+// already that its parent had all: it reads the rest without the parent's help.
+bool check_all_arrived(Chain& chain) {
   const Status status = chain.move.wait(kSoon).status();
   INFO(status.to_string());
   REQUIRE(status.ok());
   CHECK(chain.copy.wrong_bytes(1) == 0);
   const BroadcastInfo info = chain.broadcast.info();
-  CHECK(info.moves > 0);
+  if (info.moves == 0) return false;
   CHECK(info.from_owner == 1);
   // Chunks that came over the child are not read again: all that left the owner fits in two copies.
   CHECK(info.bytes_out < 2 * info.total_bytes);
+  return true;
+}
+
+// Runs `test` on chains that were caught on the way, until one had to be routed around.
+void until_routed_around(const std::function<bool(Chain&)>& test) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    if (test(*caught_chain())) return;
+  }
+  FAIL("no reader went on with another parent");
 }
 
 }  // namespace
 
 TEST_CASE("a parent that is killed on the way is routed around") {
-  const auto chain = caught_chain();
-  REQUIRE(chain->child->kill().ok());
-  REQUIRE(chain->child->wait(kSoon).has_value());
-  check_all_arrived(*chain);
-  CHECK(slime::test::eventually([&] { return chain->broadcast.info().readers == 1; }));
+  until_routed_around([](Chain& chain) {
+    REQUIRE(chain.child->kill().ok());
+    REQUIRE(chain.child->wait(kSoon).has_value());
+    const bool routed = check_all_arrived(chain);
+    CHECK(slime::test::eventually([&] { return chain.broadcast.info().readers == 1; }));
+    return routed;
+  });
 }
 
-TEST_CASE("a parent that is frozen on the way is routed around") {
-  const auto chain = caught_chain();
-  check_all_arrived(*chain);
-}
+TEST_CASE("a parent that is frozen on the way is routed around") { until_routed_around(check_all_arrived); }
 
 TEST_CASE("a reader that was frozen for too long ends with an error, or with all bytes") {
   const auto chain = caught_chain();
