@@ -55,8 +55,9 @@ class Cache {
   // know of the cache. Thread: the loop, so be short. The handler must not call on_layer() or
   // close().
   void on_layer(std::function<void(std::uint32_t layer, std::uint64_t request)> handler);
-  // Forgets the layers of a request, so that its number can be used again. The cache remembers
-  // limits::kRequests requests; later ones are refused at their writers.
+  // Forgets the layers of a request, so that its number can be used again. Call it when no writer
+  // works on the request any more: a layer that arrives later is remembered again. The cache
+  // remembers limits::kRequests requests; later ones are refused at their writers.
   void forget(std::uint64_t request);
 
   // Closes the regions; after it no peer touches the memory. Peers that connect get kUnavailable,

@@ -319,8 +319,9 @@ void bind_cache_class(nb::module_& m) {
             self.get().cache.forget(unsigned_from(request, "request"));
           },
           nb::arg("request"), nb::sig("def forget(self, request: int) -> None"),
-          "Forgets the layers of a request, so that its number can be used again. The cache remembers\n"
-          "16,384 requests; further ones are refused at their writers.")
+          "Forgets the layers of a request, so that its number can be used again. Call it when no writer\n"
+          "works on the request any more: a layer that arrives later is remembered again. The cache\n"
+          "remembers 16,384 requests; further ones are refused at their writers.")
       .def("close", &PyKvCache::close, nb::arg("timeout") = 5.0,
            nb::sig("def close(self, timeout: float = 5.0) -> None"),
            "After it no peer touches the memory. Further calls do nothing.")

@@ -925,8 +925,9 @@ class KvCache:
 
     def forget(self, request: int) -> None:
         """
-        Forgets the layers of a request, so that its number can be used again. The cache remembers
-        16,384 requests; further ones are refused at their writers.
+        Forgets the layers of a request, so that its number can be used again. Call it when no writer
+        works on the request any more: a layer that arrives later is remembered again. The cache
+        remembers 16,384 requests; further ones are refused at their writers.
         """
 
     def close(self, timeout: float = 5.0) -> None:
