@@ -1,6 +1,7 @@
 """slime.compat.dlslime: the code of the users of DLSlime's PeerAgent on Slime."""
 
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -98,6 +99,20 @@ def test_notifications_that_came_before_the_end_are_taken_by_a_later_imm_recv(en
     assert later.wait(SOON) == 0 and later.imm_data() == 2
     with pytest.raises(slime.Unavailable):
         b.imm_recv("a").wait(SOON)
+
+
+def test_notifications_that_are_never_taken_hold_no_thread_after_the_end(dlslime, nanoctrl, monkeypatch):
+    monkeypatch.setattr("slime.compat.dlslime._transfers._IMMS_MOST", 2)
+    before = {each for each in threading.enumerate() if each.name == "slime-imm"}
+    with dlslime.PeerAgent(nanoctrl, "b") as b, dlslime.PeerAgent(nanoctrl, "a") as a:
+        memory = np.zeros(64, np.uint8)
+        for each in (a, b):
+            each.register_memory_region("kv", memory.ctypes.data, 0, 64)
+        a.connect_to("b").wait(SOON)
+        b.wait_for_peers(["a"], timeout_sec=SOON)
+        for imm in range(8):
+            a.write_with_imm("b", [("kv", 0, 0, 64)], imm).wait()
+    wait_until(lambda: not any(each.name == "slime-imm" for each in set(threading.enumerate()) - before))
 
 
 def test_what_agents_tell_of_each_other(ends):

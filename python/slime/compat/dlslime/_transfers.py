@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
+import collections
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Deque, Optional, Tuple
 
 from slime._errors import DeadlineExceeded, Error, InvalidArgument, Unavailable
 from slime._peer import Peer
@@ -75,34 +75,38 @@ class Imms:
     """Notifications that have arrived. Thread: any."""
 
     def __init__(self) -> None:
-        # Each with the id of its connection; None: the end.
-        self._arrived: queue.Queue[Any] = queue.Queue(_IMMS_MOST)
+        self._changed = threading.Condition()
+        self._arrived: Deque[Tuple[int, int]] = collections.deque()  # the id of a connection, and the number
+        self._ended = False
 
     def put(self, connection: int, imm: int) -> None:
-        """Waits while too many wait already: the peers wait then, too."""
-        self._arrived.put((connection, imm))
+        """Waits while too many wait already: the peers wait then, too. Drops it after end()."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or len(self._arrived) < _IMMS_MOST)
+            if not self._ended:
+                self._arrived.append((connection, imm))
+                self._changed.notify_all()
 
     def take(self, wanted: Callable[[], Optional[int]], timeout: Optional[float]) -> int:
         """Waits for the next one of the connection wanted(); None: of any. Drops the others."""
         until = time.monotonic() + (_common.timeout() if timeout is None else timeout)
         while True:
-            try:
-                notified = self._arrived.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                raise DeadlineExceeded("no notification has come") from None
-            if notified is None:
-                self.end()
-                raise Unavailable("closed, or the connection has ended")
-            connection = wanted()
-            if connection is None or notified[0] == connection:
-                return notified[1]
+            with self._changed:
+                left = max(0.0, until - time.monotonic())
+                if not self._changed.wait_for(lambda: self._arrived or self._ended, left):
+                    raise DeadlineExceeded("no notification has come")
+                if not self._arrived:
+                    raise Unavailable("closed, or the connection has ended")
+                connection, imm = self._arrived.popleft()
+                self._changed.notify_all()
+            if wanted() in (None, connection):
+                return imm
 
     def end(self) -> None:
-        """Ends take(), now and later, once it has taken what has arrived."""
-        try:
-            self._arrived.put_nowait(None)
-        except queue.Full:
-            pass
+        """Ends take(), now and later, once it has taken what has arrived, and put() at once."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
 
 class Messages:
