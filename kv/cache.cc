@@ -100,7 +100,9 @@ Result<Cache> Cache::over(PeerAgent& agent, const Geometry& geometry, std::span<
   return out;
 }
 
-Cache::~Cache() { close(agent::limits::kDestructorBound).ignore(); }
+// Half of the bound: after it, memory that a frozen peer may still write is moved out of its reach,
+// region by region.
+Cache::~Cache() { close(agent::limits::kDestructorBound / 2).ignore(); }
 
 Cache& Cache::operator=(Cache&& other) noexcept {
   if (this != &other) {
