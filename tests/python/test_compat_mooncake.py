@@ -12,7 +12,7 @@ import pytest
 
 import slime
 import slime.compat
-from conftest import PATIENCE
+from conftest import PATIENCE, PROVIDER
 
 SOON = 10 * PATIENCE
 SEED = int(os.environ.get("SLIME_TEST_SEED") or random.randrange(1 << 30))
@@ -251,7 +251,7 @@ def test_a_dead_or_frozen_peer_is_never_a_success(make, start_compat, monkeypatc
 
 def test_notifications_of_a_peer_take_a_bounded_number_of_bytes(make):
     engine = make()
-    with slime.PeerAgent(provider="tcp") as forger:
+    with slime.PeerAgent(provider=PROVIDER) as forger:
         peer = forger.peer(f"127.0.0.1:{engine.get_rpc_port()}")
         for wrong in ((1, "x"), ("x", None), (["x"], "x")):
             with pytest.raises(slime.InvalidArgument):
