@@ -207,7 +207,7 @@ class PyLayerQueue {
 struct KvCache {
   ~KvCache() { close(limits::kCloseBound).ignore(); }
   Status close(Nanos timeout) {
-    const Status status = cache.close(timeout);
+    Status status = cache.close(timeout);
     queue->close();
     return status;
   }

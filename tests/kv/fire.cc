@@ -41,7 +41,8 @@ Ids shuffled_runs(Rng& rng, const Ids& ids) {
   for (std::size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[rng.below(i)]);
   Ids out;
   out.reserve(ids.size());
-  for (const auto& [begin, end] : runs) out.insert(out.end(), ids.begin() + begin, ids.begin() + end);
+  for (const auto& [begin, end] : runs)
+    for (std::size_t i = begin; i < end; ++i) out.push_back(ids[i]);
   return out;
 }
 

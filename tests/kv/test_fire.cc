@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/random.h"
 #include "base/str.h"
@@ -210,7 +211,7 @@ class Round {
   Round(const Plan& plan, Strike strike, Nanos delay, Rng& rng)
       : world_(plan), strike_(strike), delay_(delay), rng_(rng) {}
   Outcome run() {
-    const Outcome out = world_.plan.child_begins ? child_begins() : test_begins();
+    Outcome out = world_.plan.child_begins ? child_begins() : test_begins();
     if (strike_ == Strike::kNone) CHECK_MESSAGE(out.succeeded() == world_.plan.layers, out.text);
     return out;
   }
@@ -272,7 +273,7 @@ Outcome Round::test_begins() {
     std::this_thread::sleep_until(moment);
     strike();
   });
-  const Outcome out = transfer(*world_.side, route, plan, world_.lists);
+  Outcome out = transfer(*world_.side, route, plan, world_.lists);
   striker.join();
   check_end(out, {}, false);
   if (strike_ == Strike::kKill) end_child();  // from here on nothing moves
@@ -286,7 +287,7 @@ Outcome Round::test_begins() {
     // The call has ended, so this memory belongs to the test.
     fill(plan, world_.side->layers, kOtherSeed);
   } else if (rng_.chance(1, 2)) {
-    world_.drop(std::move(route));  // the peer is dead or frozen
+    world_.drop(std::exchange(route, Route()));  // the peer is dead or frozen
   }
   resume();
   if (strike_ != Strike::kKill) end_child();
@@ -347,7 +348,7 @@ Outcome Round::child_begins() {
   strike();
   if (strike_ == Strike::kFreeze && rng_.chance(1, 2)) return close_before_the_child_goes_on();
   resume();
-  const Outcome out = child_outcome();
+  Outcome out = child_outcome();
   if (strike_ == Strike::kKill)
     end_child();
   else
@@ -399,7 +400,7 @@ Outcome Round::close_before_the_child_goes_on() {
   if (mine && plan.write) whole = check(arrived);
   if (mine) fill(plan, world_.side->layers, kOtherSeed);
   resume();
-  const Outcome out = child_outcome();
+  Outcome out = child_outcome();
   check_end(out, steady_clock().now() - struck_, true);
   end_child();
   if (!plan.write) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pathlib
 import random
@@ -65,6 +66,15 @@ def wait_until(condition, seconds=10):
         time.sleep(0.005)
 
 
+@pytest.fixture(autouse=True)
+def few_descriptors():
+    yield
+    # Closed agents keep descriptors until the garbage collector finds them, which can take longer
+    # than tests of many agents take to open more than a process may have.
+    if len(os.listdir("/proc/self/fd")) > 300:
+        gc.collect()
+
+
 class Program:
     """A process of a test: stdin and stdout are pipes, stderr is the test's, or a file. Ended with the test."""
 
@@ -91,7 +101,9 @@ class Program:
         """The next line of its stdout."""
         deadline = time.monotonic() + seconds * PATIENCE
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            poll = select.poll()  # select() takes no descriptors above 1,023
+            poll.register(self.process.stdout, select.POLLIN)
+            ready = poll.poll(1000 * max(0, deadline - time.monotonic()))
             assert ready, f"no line within {seconds} s; so far {self._buffer!r}"
             chunk = os.read(self.process.stdout.fileno(), 65536)
             assert chunk, f"the program ended; so far {self._buffer!r}"
