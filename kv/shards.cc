@@ -158,7 +158,7 @@ struct Shards::State {
 };
 
 Result<Shards> Shards::over(PeerAgent& agent, std::span<const Shard> shards,
-                            std::span<const MutableBytes> memory, ShardsOptions options) {
+                            std::span<const MutableBytes> memory, const ShardsOptions& options) {
   SLIME_TRY(check_broadcast_name(options.name));
   SLIME_TRY(check_shards(shards));
   if (memory.size() != shards.size())

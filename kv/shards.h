@@ -66,7 +66,7 @@ class Shards {
   // until the shards are closed, and unchanged while peers read. `agent` must outlive this. An
   // agent offers shards of a name once, ever. Errors: kInvalidArgument; kAlreadyExists.
   static Result<Shards> over(PeerAgent& agent, std::span<const Shard> shards,
-                             std::span<const MutableBytes> memory, ShardsOptions options = {});
+                             std::span<const MutableBytes> memory, const ShardsOptions& options = {});
   Shards() = default;
   ~Shards();  // close()
   Shards(Shards&&) noexcept = default;

@@ -69,9 +69,10 @@ void check_fails(Move move, Code code, std::string_view text) {
 
 TEST_CASE("four readers at once get every byte, and at most two copies leave the owner") {
   Owner owner;
-  std::vector<std::unique_ptr<Reader>> readers;
-  for (int i = 0; i < 4; ++i) readers.push_back(std::make_unique<Reader>());
+  std::vector<std::unique_ptr<Reader>> readers(4);
+  for (auto& reader : readers) reader = std::make_unique<Reader>();
   std::vector<Move> moves;
+  moves.reserve(readers.size());
   for (const auto& reader : readers) moves.push_back(reader->fetch(owner));
   for (Move& move : moves) check_ok(move);
   for (const auto& reader : readers) {
@@ -88,9 +89,10 @@ TEST_CASE("four readers at once get every byte, and at most two copies leave the
 
 TEST_CASE("with a fan-out of one, one copy leaves the owner") {
   Owner owner(options(1));
-  std::vector<std::unique_ptr<Reader>> readers;
-  for (int i = 0; i < 3; ++i) readers.push_back(std::make_unique<Reader>());
+  std::vector<std::unique_ptr<Reader>> readers(3);
+  for (auto& reader : readers) reader = std::make_unique<Reader>();
   std::vector<Move> moves;
+  moves.reserve(readers.size());
   for (const auto& reader : readers) moves.push_back(reader->fetch(owner));
   for (Move& move : moves) check_ok(move);
   for (const auto& reader : readers) CHECK(reader->parts.wrong_bytes(1) == 0);

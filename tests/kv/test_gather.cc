@@ -81,6 +81,7 @@ struct Collector {
   }
   Result<Gather> connect(const std::vector<Owner*>& owners, Nanos timeout = kSoon) {
     std::vector<Peer> peers;
+    peers.reserve(owners.size());
     for (const Owner* owner : owners) peers.push_back(agent->peer(owner->agent->address()));
     const std::vector<MutableBytes> bytes(memory.begin(), memory.end());
     return Gather::connect(*agent, peers, tensors, bytes, {.timeout = timeout});
@@ -149,6 +150,7 @@ TEST_CASE("unequal shards, and more runs than one operation has, become a whole 
 TEST_CASE("tensors that every owner has whole come from one owner each, in turn") {
   const std::vector<Tensor> tensors{tensor("a", {8}), tensor("b", {8}), tensor("c", {8}), tensor("d", {8})};
   std::vector<Shard> wholes;
+  wholes.reserve(tensors.size());
   for (const Tensor& each : tensors) wholes.push_back(shard_of(each, 0, 0, 1));
   const auto pieces = plan_gather(tensors, std::vector<std::vector<Shard>>{wholes, wholes});
   REQUIRE(pieces.has_value());
