@@ -65,6 +65,7 @@ class PackedParts {
     std::byte* end = buffer_.get();
     std::size_t room = limits::kPackedBytes;
     for (const iovec& part : parts) {
+      if (part.iov_len == 0) continue;  // may have no address
       if (part.iov_len > std::min(limits::kPackedPart, room)) {
         packed_.push_back(part);
         continue;
