@@ -76,7 +76,7 @@ std::unique_ptr<Chain> caught_chain() {
   return nullptr;
 }
 
-  // Chunks that came over the child are not read again: what left the owner fits in two copies.
+// Chunks that came over the child are not read again: what left the owner fits in two copies.
 // already that its parent had all: it reads the rest without the parent's help.
 bool check_all_arrived(Chain& chain) {
   const Status status = chain.move.wait(kSoon).status();
