@@ -76,8 +76,8 @@ std::unique_ptr<Chain> caught_chain() {
   return nullptr;
 }
 
-// Chunks that came over the child are not read again: what left the owner fits in two copies.
-// already that its parent had all: it reads the rest without the parent's help.
+// Returns whether the reader went on with another parent. Over shared memory it need not, if it
+// knew already that its parent had all: it reads the rest without the parent's help.
 bool check_all_arrived(Chain& chain) {
   const Status status = chain.move.wait(kSoon).status();
   INFO(status.to_string());
