@@ -16,8 +16,8 @@ namespace slime::cache {
 namespace {
 
 using HttpJson = nlohmann::ordered_json;  // of answers
-// Of bodies and manifests. Not ordered: finding a key of an ordered object takes time proportional
-// to its keys, and the parser looks for each.
+// Holds bodies and manifests. It is not ordered, because the parser looks for each key, and that
+// takes an ordered object time proportional to its keys.
 using ParsedJson = nlohmann::json;
 
 constexpr std::string_view kSpace = "dlslime";

@@ -14,7 +14,7 @@ struct Fetcher::Source {
   std::vector<RemoteRegion> regions;
 };
 
-// What the loop tells the thread of the fetch.
+// Carries events from the loop to the thread of the fetch.
 struct Fetcher::Inbox {
   explicit Inbox(std::shared_ptr<Signal> its_signal) : signal(std::move(its_signal)) {}
   void put(Answer& answer, Status status, std::uint64_t value) {

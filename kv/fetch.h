@@ -18,7 +18,7 @@
 
 namespace slime::kv {
 
-// What a fetch needs of the reader. The references stay valid until Fetcher::run() has returned.
+// The parts of a reader that a fetch uses. The references are valid until Fetcher::run() returns.
 struct FetchTask {
   PeerAgent& agent;
   Peer owner;

@@ -16,7 +16,8 @@ namespace slime::kv {
 struct MoveProgress {
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_total = 0;
-  // Of a fetch: chunks; of a gather: operations. With a request: written, and the peer was told.
+  // A fetch counts chunks here, a gather operations. A layer of a write with a request is done once
+  // the peer was told.
   std::uint32_t layers_done = 0;
   std::uint32_t layers_total = 0;
   Nanos elapsed{};              // until now, or until the end

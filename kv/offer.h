@@ -70,7 +70,7 @@ class ChunkMap {
   std::vector<std::uint64_t> starts_;  // of the parts, and the end of the last one
 };
 
-// Where a reader reads from. Ticket 0 is the owner, and its address is empty.
+// Names the parent that a reader reads from. The owner has ticket 0 and an empty address.
 struct Place {
   std::uint64_t ticket = 0;  // of the reader
   std::uint64_t parent = 0;  // ticket of the parent

@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;
 
-// What connects, and is connected to, with any name: agents refuse to be started with a wrong one.
+// Connects and accepts under any name. An agent refuses to start with a wrong one.
 class Named final : private transport::Acceptor {
  public:
   explicit Named(const std::string& name)

@@ -68,7 +68,7 @@ struct World {
   cache::HttpRoutes closed{options("a secret"), false, [] { return cache::StoreStats{}; }, directory};
 };
 
-// What store() promises to the writer of the bytes.
+// Checks that a plan is what store() promises to the writer.
 void check_plan(const Json& plan) {
   std::uint64_t place = plan.at("version").get<std::uint64_t>() << 32;
   const std::uint64_t begin = place;

@@ -1,5 +1,6 @@
-// What a broadcast's owner tells its readers: any bytes are refused, or read as a valid offer or
-// place, which travels again without a change. The chunks of an offer are exactly its bytes.
+// Decodes any bytes as an offer and as a place, which the owner of a broadcast sends to its readers.
+// They are refused, or valid and encoded again without a change. The chunks of an offer are exactly
+// its bytes.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -42,8 +42,8 @@ struct Parts {
   std::vector<std::vector<std::byte>> bytes;
 };
 
-// Of the broadcasts whose processes die or freeze. Small chunks, so that a transfer can be caught
-// on the way.
+// Returns the options of broadcasts whose processes die or freeze. The chunks are small, so that a
+// test can catch a transfer on its way.
 inline BroadcastOptions fault_options() {
   return {.fan_out = 1,
           .chunk_bytes = 64 << 10,

@@ -344,7 +344,7 @@ Outcome Round::child_begins() {
   REQUIRE(world_.child.write_line(world_.side->agent->address()).ok());
   const std::string begin = take(world_.child.read_line(kSoon));
   REQUIRE_MESSAGE(begin == "BEGIN", begin);
-  std::this_thread::sleep_for(delay_);
+  std::this_thread::sleep_for(delay_);  // waits for nothing: the moment is a random one
   strike();
   if (strike_ == Strike::kFreeze && rng_.chance(1, 2)) return close_before_the_child_goes_on();
   resume();
