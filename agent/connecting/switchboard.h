@@ -85,8 +85,8 @@ class Switchboard final : public transport::Acceptor,
   // Thread: the loop.
   struct Handlers {
     std::function<void(Session& session, std::uint32_t imm)> imm;
-    // A connection that the peer has opened is ready, and may have ended since. `peer`: as peer_of()
-    // returns it.
+    // A connection that the peer has opened is ready, and may have ended since. `peer` is as
+    // peer_of() returns it.
     std::function<void(std::shared_ptr<NamedPeer> peer, Pairing::Id connection)> connected = {};
     std::function<void(const std::string& peer, std::uint64_t connection)> closed;
   };

@@ -21,8 +21,8 @@ struct Target {
 // `problem`.
 Target parse_target(std::string_view text, bool has_registry);
 
-// Checks the name of an agent, this one's or a peer's. Refuses what ctrl::check_name() refuses, and
-// names that parse_target() takes for addresses: nothing would find an agent with such a name.
+// Checks the name of an agent, this one's or a peer's. Refuses what ctrl::check_name() refuses,
+// and names that parse_target() takes for addresses: nothing would find an agent by such a name.
 // `what` begins the text of kInvalidArgument.
 Status check_agent_name(std::string_view what, std::string_view name);
 

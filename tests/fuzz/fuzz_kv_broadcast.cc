@@ -1,4 +1,4 @@
-// Decodes any bytes as an offer and as a place, which the owner of a broadcast sends to its readers.
+// Decodes any bytes as an offer and as a place, which the owner of a broadcast sends to readers.
 // They are refused, or valid and encoded again without a change. The chunks of an offer are exactly
 // its bytes.
 #include <cstddef>
