@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "kv/broadcast_names.h"
+#include "kv/cache_state.h"
 
 namespace slime::kv {
 
@@ -50,7 +51,8 @@ struct Fetcher::Round {
   std::uint64_t next = 0;       // every chunk below is here or being read
   std::size_t reading = 0;
   TimePoint heard{};
-  Status lost{};  // why no more chunks are read from this parent
+  Status lost{};     // why no more chunks are read from this parent
+  bool cut = false;  // the fetch is cancelled, and its regions are closed
 };
 
 Status Fetcher::run() {
@@ -72,13 +74,31 @@ Status Fetcher::stopped() const {
   return {};
 }
 
+template <class T>
+Result<T> Fetcher::outcome(Future<T> future) {
+  future.on_done([signal = signal_] { signal->raise(); });
+  while (!future.done()) {
+    if (cancelled_) {
+      future.cancel();
+      return stopped();
+    }
+    signal_->wait_until(deadline_after(steady_clock().now(), left()));
+  }
+  return future.wait();
+}
+
+Result<Peer> Fetcher::connection_to(Peer peer, Nanos timeout) {
+  if (const auto connected = outcome(peer.connect(timeout)); !connected) return connected.status();
+  return peer.of_connection(timeout);
+}
+
 Status Fetcher::begin() {
-  auto bound = task_.owner.of_connection(left());
+  auto bound = connection_to(task_.owner, left());
   if (!bound) return std::move(bound).error();
   owner_ = std::move(*bound);
   service_ = owner_service(task_.name);
   while (true) {
-    const auto encoded = owner_.with_timeout(left()).call<ByteVector>(service_, "offer").wait();
+    const auto encoded = outcome(owner_.with_timeout(left()).call<ByteVector>(service_, "offer"));
     if (encoded) {
       auto offer = Offer::decode(*encoded);
       if (!offer) return std::move(offer).error().with_context(owner_.name());
@@ -130,8 +150,8 @@ Result<Place> Fetcher::next_place(std::uint64_t failed) {
   while (true) {
     Peer owner = owner_.with_timeout(left());
     const auto encoded =
-        ticket_ == 0 ? owner.call<ByteVector>(service_, "join", offer_.version, task_.agent.address()).wait()
-                     : owner.call<ByteVector>(service_, "move", offer_.version, ticket_, failed).wait();
+        outcome(ticket_ == 0 ? owner.call<ByteVector>(service_, "join", offer_.version, task_.agent.address())
+                             : owner.call<ByteVector>(service_, "move", offer_.version, ticket_, failed));
     if (encoded) {
       auto place = Place::decode(*encoded);
       if (place && ticket_ != 0 && place->ticket != ticket_)
@@ -147,7 +167,7 @@ Result<Place> Fetcher::next_place(std::uint64_t failed) {
 Result<Fetcher::Source> Fetcher::connect(const Place& place) {
   Source out{.ticket = place.parent, .peer = owner_, .regions = {}};
   if (place.parent != 0) {
-    auto bound = task_.agent.peer(place.address).of_connection(bounded(offer_.patience));
+    auto bound = connection_to(task_.agent.peer(place.address), bounded(offer_.patience));
     if (!bound) return std::move(bound).error();
     out.peer = std::move(*bound);
   }
@@ -159,8 +179,8 @@ Result<Fetcher::Source> Fetcher::connect(const Place& place) {
     futures.push_back(out.peer.lookup_region(str(prefix, i), bound));
   out.regions.reserve(futures.size());
   Status wrong;
-  for (std::size_t i = 0; i < futures.size(); ++i) {  // all of them: none is left in flight
-    auto region = futures[i].wait();
+  for (std::size_t i = 0; i < futures.size(); ++i) {
+    auto region = outcome(std::move(futures[i]));
     if (region && region->length_bytes() < task_.parts[i].bytes)
       region = Status(Code::kInvalidArgument,
                       str(prefix, i, " has ", region->length_bytes(), " bytes, not ", task_.parts[i].bytes));
@@ -188,6 +208,8 @@ Status Fetcher::read_from(const Source& source) {
     report_when_due(round);
     if (!fatal_.ok() && round.lost.ok()) round.lost = fatal_;
     if (!round.lost.ok() && round.reading == 0) return round.lost;
+    if (cancelled_ && !std::exchange(round.cut, true))
+      close_all(task_.regions, limits::kCancelGrace).ignore();
     signal_->wait_until(steady_clock().now() + bounded(offer_.patience / 8));
   }
 }
@@ -297,9 +319,8 @@ void Fetcher::report_when_due(Round& round) {
 }
 
 Status Fetcher::confirm() {
-  const auto told = owner_.with_timeout(left())
-                        .call<void>(service_, "report", offer_.version, ticket_, ready_, unreported_)
-                        .wait();
+  const auto told = outcome(owner_.with_timeout(left()).call<void>(service_, "report", offer_.version,
+                                                                   ticket_, ready_, unreported_));
   if (!told) return told.status();
   unreported_ = 0;
   return {};

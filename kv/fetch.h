@@ -24,7 +24,7 @@ struct FetchTask {
   Peer owner;
   std::string name;  // of the broadcast, and of the replicas
   const std::vector<Part>& parts;
-  const std::vector<MemoryRegion>& regions;  // by part
+  std::vector<MemoryRegion>& regions;  // by part
   std::shared_ptr<Relay> relay;
   std::shared_ptr<Move::State> move;
 };
@@ -40,7 +40,8 @@ class Fetcher {
   // Returns OK if all bytes are here, and the owner has said after that that they are still the
   // newest version. No byte moves any more when it returns.
   Status run();
-  // Ends run() with kCancelled. Thread: any.
+  // Ends run() with kCancelled soon, also beside a frozen peer: it closes the regions if reads into
+  // them do not end. Thread: any.
   void cancel() {
     cancelled_ = true;
     signal_->raise();
@@ -65,6 +66,11 @@ class Fetcher {
 
   Status begin();
   Status read_all();
+  // Waits for the outcome; returns kCancelled early after cancel().
+  template <class T>
+  Result<T> outcome(Future<T> future);
+  // Connects, and returns the peer of that connection.
+  Result<Peer> connection_to(Peer peer, Nanos timeout);
   Result<Place> next_place(std::uint64_t failed);
   Result<Source> connect(const Place& place);
   Status read_from(const Source& source);
@@ -99,6 +105,8 @@ namespace limits {
 
 // Chunks that a reader reads at a time.
 inline constexpr std::size_t kWindow = 4;
+// Time that the reads of a cancelled fetch have to end by themselves.
+inline constexpr Nanos kCancelGrace = std::chrono::milliseconds(100);
 // Pause before a reader asks again while the owner has no place, or changes the memory.
 inline constexpr Nanos kAskAgain = std::chrono::milliseconds(20);
 

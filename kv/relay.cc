@@ -54,6 +54,7 @@ void Relay::stop() {
   {
     const MutexLock lock(mutex_);
     serving_ = false;
+    interrupted_ = false;
     for (auto& [ticket, child] : children_)
       if (child.waiting) answers.push_back(std::move(child.waiting));
   }
@@ -66,10 +67,19 @@ bool Relay::wait_alone(Nanos timeout) {
   {
     const MutexLock lock(mutex_);
     if (children_.empty()) return true;
+    if (interrupted_) return false;
     alone_ = std::make_shared<Promise<None>>(driver_);
     alone = alone_->future();
   }
-  return alone.wait_done(timeout);
+  alone.wait_done(timeout);
+  const MutexLock lock(mutex_);
+  return children_.empty();
+}
+
+void Relay::interrupt() {
+  const MutexLock lock(mutex_);
+  interrupted_ = true;
+  if (alone_) std::exchange(alone_, nullptr)->complete(outcome_of({}));
 }
 
 std::size_t Relay::children() const {

@@ -30,8 +30,11 @@ class Relay {
   void advance(std::uint64_t ready);
   // Refuses children from now on, and tells those that wait.
   void stop();
-  // Waits until no child reads any more. Returns false on timeout. Call after stop().
+  // Waits until no child reads any more. Returns false on timeout, and after interrupt(). Call after
+  // stop().
   bool wait_alone(Nanos timeout);
+  // Ends wait_alone(), now or later, until the next stop().
+  void interrupt();
   [[nodiscard]] std::size_t children() const;
 
  private:
@@ -53,6 +56,7 @@ class Relay {
   std::uint64_t version_ SLIME_GUARDED_BY(mutex_) = 0;
   std::uint64_t ready_ SLIME_GUARDED_BY(mutex_) = 0;
   std::map<std::uint64_t, Child> children_ SLIME_GUARDED_BY(mutex_);  // by ticket
+  bool interrupted_ SLIME_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Promise<None>> alone_ SLIME_GUARDED_BY(mutex_);
 };
 

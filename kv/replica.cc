@@ -1,10 +1,12 @@
 #include "kv/replica.h"
 
+#include <algorithm>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "agent/limits.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "kv/broadcast_names.h"
@@ -62,7 +64,13 @@ struct Replica::State {
 
 Status Replica::State::send_children_away(Nanos timeout) {
   relay->stop();
+  const auto cancelled = [this] {
+    const MutexLock lock(mutex);
+    return closed ? Status(Code::kCancelled, "the replica was closed") : Status();
+  };
+  SLIME_TRY(cancelled());
   if (relay->wait_alone(timeout)) return {};
+  SLIME_TRY(cancelled());
   // Some are slow or frozen. Closing the regions is final for them; the memory is registered anew.
   SLIME_TRY(close_all(regions, timeout));
   regions.clear();
@@ -116,6 +124,7 @@ void Replica::State::end_thread() {
     if (fetcher) fetcher->cancel();
     ending.swap(thread);
   }
+  relay->interrupt();
   join_ended(ending);
 }
 
@@ -135,6 +144,7 @@ Status Replica::State::retire(Nanos timeout) {
 }
 
 Status Replica::State::close(Nanos timeout) {
+  const TimePoint end = deadline_after(steady_clock().now(), timeout);
   {
     const MutexLock lock(mutex);
     if (std::exchange(closed, true)) return {};
@@ -147,8 +157,9 @@ Status Replica::State::close(Nanos timeout) {
   }
   if (leaving) leaving->leave();
   relay->stop();
-  relay->wait_alone(timeout);
-  return close_all(regions, timeout);
+  // Half of the time is for children that go, half for cutting off the others.
+  relay->wait_alone(std::max((end - steady_clock().now()) / 2, Nanos::zero()));
+  return close_all(regions, std::max(end - steady_clock().now(), Nanos::zero()));
 }
 
 Result<Replica> Replica::over(PeerAgent& agent, std::span<const NamedMemory> parts, ReplicaOptions options) {
@@ -163,7 +174,7 @@ Result<Replica> Replica::over(PeerAgent& agent, std::span<const NamedMemory> par
   return out;
 }
 
-Replica::~Replica() { close().ignore(); }
+Replica::~Replica() { close(agent::limits::kDestructorBound / 2).ignore(); }
 
 Replica& Replica::operator=(Replica&& other) noexcept {
   if (this != &other) {

@@ -162,4 +162,30 @@ TEST_CASE("an owner that is frozen ends a fetch at its timeout") {
   CHECK(replica.version() == 0);
 }
 
+// Returns how long the destructor of a replica takes whose fetch has begun.
+Nanos destroy(Replica replica, Move& move) {
+  const TimePoint begin = steady_clock().now();
+  replica = Replica();
+  CHECK(move.future().done());
+  return steady_clock().now() - begin;
+}
+
+TEST_CASE("a replica ends within 2 s whose fetch waits for a frozen owner") {
+  Process owner = spawn("owner");
+  const std::string address = take(owner.read_line(kSoon));
+  const auto agent = broadcast_agent();
+  Parts copy({kBytes});
+  Replica replica = take(Replica::over(*agent, copy.named()));
+  REQUIRE(agent->peer(address).connect(kSoon).wait().has_value());
+  REQUIRE(owner.stop().ok());
+  Move move = replica.fetch(agent->peer(address), kSoon);
+  CHECK(destroy(std::move(replica), move) < patient(seconds(2)));
+  CHECK(move.wait(kSoon).status().code() == Code::kCancelled);
+}
+
+TEST_CASE("a replica ends within 2 s whose parent was frozen on the way") {
+  const auto chain = caught_chain();
+  CHECK(destroy(std::move(chain->replica), chain->move) < patient(seconds(2)));
+}
+
 }  // namespace slime::kv::broadcast_faults_test
