@@ -228,7 +228,7 @@ Result<Broadcast> Broadcast::over(PeerAgent& agent, std::span<const NamedMemory>
   return out;
 }
 
-Broadcast::~Broadcast() { close().ignore(); }
+Broadcast::~Broadcast() { close(limits::kDestructorBound).ignore(); }
 
 Broadcast& Broadcast::operator=(Broadcast&& other) noexcept {
   if (this != &other) {

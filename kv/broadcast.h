@@ -54,7 +54,7 @@ class Broadcast {
   static Result<Broadcast> over(PeerAgent& agent, std::span<const NamedMemory> parts,
                                 BroadcastOptions options = {});
   Broadcast() = default;
-  ~Broadcast();  // close()
+  ~Broadcast();  // close(), within 2 s
   Broadcast(Broadcast&&) noexcept = default;
   Broadcast& operator=(Broadcast&& other) noexcept;
 

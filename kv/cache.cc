@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "agent/limits.h"
 #include "base/str.h"
 #include "kv/cache_state.h"
 #include "kv/served.h"
@@ -100,9 +99,7 @@ Result<Cache> Cache::over(PeerAgent& agent, const Geometry& geometry, std::span<
   return out;
 }
 
-// Half of the bound: after it, memory that a frozen peer may still write is moved out of its reach,
-// region by region.
-Cache::~Cache() { close(agent::limits::kDestructorBound / 2).ignore(); }
+Cache::~Cache() { close(limits::kDestructorBound).ignore(); }
 
 Cache& Cache::operator=(Cache&& other) noexcept {
   if (this != &other) {

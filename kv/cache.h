@@ -35,7 +35,7 @@ class Cache {
   static Result<Cache> over(PeerAgent& agent, const Geometry& geometry, std::span<const MutableBytes> memory,
                             CacheOptions options = {});
   Cache() = default;
-  ~Cache();  // close()
+  ~Cache();  // close(), within 2 s
   Cache(Cache&&) noexcept = default;
   Cache& operator=(Cache&& other) noexcept;
 

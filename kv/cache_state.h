@@ -5,11 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/limits.h"
 #include "base/status.h"
 #include "kv/arrivals.h"
 #include "kv/cache.h"
 
 namespace slime::kv {
+
+namespace limits {
+
+// Bound of the closes in destructors of what has many regions. It is half of that of one region:
+// after it, memory that a frozen peer may still use is moved out of its reach, region by region.
+inline constexpr Nanos kDestructorBound = agent::limits::kDestructorBound / 2;
+
+}  // namespace limits
 
 // Names on the wire; kv/README.md describes them.
 std::string service_name(std::string_view cache);

@@ -212,7 +212,7 @@ Result<Gather> Gather::connect(PeerAgent& agent, std::span<const Peer> owners,
   return out;
 }
 
-Gather::~Gather() { close().ignore(); }
+Gather::~Gather() { close(limits::kDestructorBound).ignore(); }
 
 Gather& Gather::operator=(Gather&& other) noexcept {
   if (this != &other) {

@@ -48,7 +48,7 @@ class Gather {
                                 std::span<const Tensor> tensors, std::span<const MutableBytes> memory,
                                 const GatherOptions& options = {});
   Gather() = default;
-  ~Gather();  // close()
+  ~Gather();  // close(), within 2 s
   Gather(Gather&&) noexcept = default;
   Gather& operator=(Gather&& other) noexcept;
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/limits.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "kv/broadcast_names.h"
@@ -174,7 +173,7 @@ Result<Replica> Replica::over(PeerAgent& agent, std::span<const NamedMemory> par
   return out;
 }
 
-Replica::~Replica() { close(agent::limits::kDestructorBound / 2).ignore(); }
+Replica::~Replica() { close(limits::kDestructorBound).ignore(); }
 
 Replica& Replica::operator=(Replica&& other) noexcept {
   if (this != &other) {

@@ -30,7 +30,7 @@ class Replica {
   static Result<Replica> over(PeerAgent& agent, std::span<const NamedMemory> parts,
                               ReplicaOptions options = {});
   Replica() = default;
-  ~Replica();  // close()
+  ~Replica();  // close(), within 2 s
   Replica(Replica&&) noexcept = default;
   Replica& operator=(Replica&& other) noexcept;
 

@@ -190,7 +190,7 @@ Result<Shards> Shards::over(PeerAgent& agent, std::span<const Shard> shards,
   return out;
 }
 
-Shards::~Shards() { close().ignore(); }
+Shards::~Shards() { close(limits::kDestructorBound).ignore(); }
 
 Shards& Shards::operator=(Shards&& other) noexcept {
   if (this != &other) {

@@ -68,7 +68,7 @@ class Shards {
   static Result<Shards> over(PeerAgent& agent, std::span<const Shard> shards,
                              std::span<const MutableBytes> memory, const ShardsOptions& options = {});
   Shards() = default;
-  ~Shards();  // close()
+  ~Shards();  // close(), within 2 s
   Shards(Shards&&) noexcept = default;
   Shards& operator=(Shards&& other) noexcept;
 
