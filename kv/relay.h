@@ -30,8 +30,8 @@ class Relay {
   void advance(std::uint64_t ready);
   // Refuses children from now on, and tells those that wait.
   void stop();
-  // Waits until no child reads any more. Returns false on timeout, and after interrupt(). Call after
-  // stop().
+  // Waits until no child reads any more. Returns false on timeout, and after interrupt(). Call it
+  // after stop().
   bool wait_alone(Nanos timeout);
   // Ends wait_alone(), now or later, until the next stop().
   void interrupt();

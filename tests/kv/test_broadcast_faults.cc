@@ -179,6 +179,7 @@ TEST_CASE("a replica ends within 2 s whose fetch waits for a frozen owner") {
   REQUIRE(agent->peer(address).connect(kSoon).wait().has_value());
   REQUIRE(owner.stop().ok());
   Move move = replica.fetch(agent->peer(address), kSoon);
+  REQUIRE(slime::test::eventually([&] { return agent->info().operations_in_flight > 0; }));
   CHECK(destroy(std::move(replica), move) < patient(seconds(2)));
   CHECK(move.wait(kSoon).status().code() == Code::kCancelled);
 }
