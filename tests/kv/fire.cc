@@ -118,17 +118,20 @@ Result<Arena> Arena::make(const Plan& plan) {
   out.fd_ = ::memfd_create("fire", MFD_CLOEXEC);
   if (out.fd_ < 0) return from_errno("memfd_create", errno);
   if (::ftruncate(out.fd_, static_cast<off_t>(size_of(plan))) != 0) return from_errno("ftruncate", errno);
-  void* const at =
-      ::mmap(nullptr, size_of(plan), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, out.fd_, 0);
-  if (at == MAP_FAILED) return from_errno("mmap", errno);
-  out.base_ = static_cast<std::byte*>(at);
   out.size_ = size_of(plan);
-  std::memset(out.base_, std::to_integer<int>(kMargin), out.size_);
+  for (std::byte** place : {&out.base_, &out.view_}) {
+    void* const at =
+        ::mmap(nullptr, out.size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, out.fd_, 0);
+    if (at == MAP_FAILED) return from_errno("mmap", errno);
+    *place = static_cast<std::byte*>(at);
+  }
+  std::memset(out.view_, std::to_integer<int>(kMargin), out.size_);
   return out;
 }
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(base_, other.base_);
+  std::swap(view_, other.view_);
   std::swap(size_, other.size_);
   std::swap(fd_, other.fd_);
   return *this;
@@ -136,6 +139,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 Arena::~Arena() {
   if (base_ != nullptr) ::munmap(base_, size_);
+  if (view_ != nullptr) ::munmap(view_, size_);
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -179,10 +183,11 @@ Result<std::unique_ptr<Side>> Side::start(const Plan& plan) {
   auto arena = Arena::make(plan);
   if (!arena) return arena.status();
   out->arena = std::move(*arena);
-  out->layers = Arena::layers_at(plan, out->arena.base());
+  out->layers = Arena::layers_at(plan, out->arena.view());
   std::vector<MutableBytes> memory;
   memory.reserve(plan.layers);
-  for (std::byte* layer : out->layers) memory.emplace_back(layer, plan.layer_bytes());
+  for (std::byte* layer : Arena::layers_at(plan, out->arena.base()))
+    memory.emplace_back(layer, plan.layer_bytes());
   SLIME_TRY(keep(Cache::over(*out->agent, geometry_of(plan), memory)));
   return out;
 }

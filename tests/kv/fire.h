@@ -59,7 +59,9 @@ void fill_block(const Plan& plan, std::byte* at, std::uint64_t seed, std::uint32
                 std::uint64_t block);
 void fill(const Plan& plan, const Layers& layers, std::uint64_t seed);
 
-// Memory of a memfd: the layers, between pages that no call may change.
+// Memory of a memfd: the layers, between pages that no call may change. It is mapped twice: Slime has
+// base(), and the test fills and checks its own view(), since what orders the two may be the other
+// process, of which ThreadSanitizer knows nothing.
 class Arena {
  public:
   Arena() = default;
@@ -72,9 +74,11 @@ class Arena {
   static bool margins_are_whole(const Plan& plan, std::byte* base);
 
   [[nodiscard]] std::byte* base() const { return base_; }
+  [[nodiscard]] std::byte* view() const { return view_; }
 
  private:
   std::byte* base_ = nullptr;
+  std::byte* view_ = nullptr;
   std::uint64_t size_ = 0;
   int fd_ = -1;
 };
@@ -84,7 +88,7 @@ struct Side {
   std::unique_ptr<PeerAgent> agent;
   Arena arena;
   Cache cache;
-  Layers layers;
+  Layers layers;  // as the test sees them
   static Result<std::unique_ptr<Side>> start(const Plan& plan);
 };
 

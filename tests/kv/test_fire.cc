@@ -139,7 +139,7 @@ class World {
   [[nodiscard]] const Layers& source() const { return plan.child_is_source() ? theirs : side->layers; }
   [[nodiscard]] bool disconnected() const { return disconnected_.load(); }
   [[nodiscard]] bool margins_are_whole() const {
-    return plan.allocated || (Arena::margins_are_whole(plan, side->arena.base()) &&
+    return plan.allocated || (Arena::margins_are_whole(plan, side->arena.view()) &&
                               Arena::margins_are_whole(plan, views_.front().bytes().data()));
   }
   // Ends this end. Memory of Slime is gone then, memory of the test stays.
