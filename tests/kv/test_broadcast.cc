@@ -206,7 +206,7 @@ TEST_CASE("a fetch never succeeds with bytes of two versions") {
     Move move = reader.fetch(owner);
     move.future().wait_done(milliseconds(i % 5));
     REQUIRE(owner.broadcast.begin_update().ok());
-    owner.parts.fill(++version);
+    owner.parts.fill_while_read(++version);
     REQUIRE(owner.broadcast.publish().has_value());
     const Status status = move.wait(kSoon).status();
     INFO(status.to_string());
