@@ -148,8 +148,15 @@ inline constexpr std::size_t kReceiveBufferBytes = 64 * 1024;
 // must be copied once more.
 inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
-// The most frames of one burst, which is one write to the wire: a chunk of frames of 1 KiB.
+// The most frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 256;
+// The most blocks of one frame that lists blocks, and the most bytes of these blocks together.
+// Longer blocks than kListedBlock have frames of their own: they gain nothing.
+inline constexpr std::size_t kListedBlocks = 64;
+inline constexpr std::uint64_t kListedBytes = 64 * 1024;
+inline constexpr std::uint64_t kListedBlock = 4 * 1024;
+// A burst ends after this many listed blocks.
+inline constexpr std::size_t kBurstBlocks = 256;
 // The most small frames of a burst: the rest of the burst is for bulk data, which small frames must
 // not starve.
 inline constexpr std::size_t kBurstSmallFrames = 48;

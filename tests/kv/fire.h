@@ -59,9 +59,9 @@ void fill_block(const Plan& plan, std::byte* at, std::uint64_t seed, std::uint32
                 std::uint64_t block);
 void fill(const Plan& plan, const Layers& layers, std::uint64_t seed);
 
-// Memory of a memfd: the layers, between pages that no call may change. It is mapped twice: Slime has
-// base(), and the test fills and checks its own view(), since what orders the two may be the other
-// process, of which ThreadSanitizer knows nothing.
+// Memory of a memfd: the layers, between pages that no call may change. It is mapped twice: Slime
+// has base(), and the test fills and checks its own view(), since what orders the two may be the
+// other process, of which ThreadSanitizer knows nothing.
 class Arena {
  public:
   Arena() = default;

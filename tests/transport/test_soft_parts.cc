@@ -128,14 +128,44 @@ TEST_CASE("a payload is placed in its region piece by piece") {
   payload.place(Payload::Kind::kWrite, record_over(memory), 4);
   CHECK(payload.in_region());
   CHECK(payload.pin());
-  CHECK(payload.to() == memory.data() + 4);
+  std::array<iovec, 4> places;
+  REQUIRE(payload.places(places) == 1);
+  CHECK(places[0].iov_base == memory.data() + 4);
+  CHECK(places[0].iov_len == 8);
   payload.placed(5);
-  CHECK(payload.to() == memory.data() + 9);
+  REQUIRE(payload.places(places) == 1);
+  CHECK(places[0].iov_base == memory.data() + 9);
   CHECK(payload.direct_room() == 3);
   payload.placed(3);
   CHECK(payload.left() == 0);
   CHECK(payload.end() == Payload::Kind::kWrite);
   CHECK(payload.kind() == Payload::Kind::kNone);
+}
+
+TEST_CASE("a payload of blocks is placed block by block, however it is cut") {
+  std::array<std::byte, 16> memory{};
+  const std::array<soft::ListedBlock, 3> blocks{{{10, 3}, {0, 2}, {5, 4}}};
+  Payload payload;
+  payload.begin(9);
+  payload.place(Payload::Kind::kWrite, record_over(memory), blocks);
+  std::array<iovec, 4> places;
+  REQUIRE(payload.places(places) == 3);
+  CHECK(places[1].iov_base == memory.data());
+  CHECK(places[1].iov_len == 2);
+  payload.placed(4);
+  REQUIRE(payload.places(places) == 2);
+  CHECK(places[0].iov_base == memory.data() + 1);
+  CHECK(places[0].iov_len == 1);
+  std::array<std::byte, 5> rest;
+  for (std::size_t i = 0; i < rest.size(); ++i) rest[i] = static_cast<std::byte>(i + 1);
+  payload.take(rest);
+  CHECK(memory[1] == std::byte{1});
+  CHECK(memory[5] == std::byte{2});
+  CHECK(memory[8] == std::byte{5});
+  CHECK(memory[9] == std::byte{0});
+  CHECK(payload.left() == 0);
+  CHECK(payload.places(places) == 0);
+  payload.end();
 }
 
 TEST_CASE("a revoked region refuses the rest of a peer's payload, which is thrown away") {

@@ -169,7 +169,7 @@ TEST_CASE("many blocks are asked for with few frames, and short ones bring their
   for (CopyBlock& copy : short_copies) copy.length_bytes = 1000;
   TestOperation shorter;
   REQUIRE(s.endpoint->write(short_copies, shorter).ok());
-  CHECK(sent_by(s).front().type == FrameType::kWrite);
+  CHECK(sent_by(s).front().type == FrameType::kWriteBlocks);
   // Unless they lie one behind the other.
   Scripted again(&memory);
   GuardedRegion other(again.device, kMiB, Rights::kLocal, 1);

@@ -125,7 +125,7 @@ TEST_CASE("answers that do not fit what was asked break the connection as corrup
              {"the end of a read", frame({.type = FrameType::kReadDone, .operation = 1})},
              {"data of a read", frame(read_data, data)},
              {"an ack", frame({.type = FrameType::kAck, .operation = std::uint64_t{1} << 32})},
-             {"an unknown type", frame({.type = static_cast<FrameType>(16)})},
+             {"an unknown type", frame({.type = static_cast<FrameType>(17)})},
              {"an ack of fetches", frame({.type = FrameType::kFetched, .value = 1})},
              {"a compare_swap without its payload",
               frame({.type = FrameType::kCompareSwap, .operation = 1, .value = 1})},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/str.h"
 
@@ -10,6 +11,35 @@ namespace {
 
 // Sent in place of the bytes of an answer whose region was revoked while the answer was being sent.
 constexpr std::array<std::byte, limits::kChunkBytes> kZeros{};
+
+// The parts of a burst: two for each frame, and one for each listed block.
+constexpr std::size_t kBurstParts = 2 * limits::kBurstFrames + limits::kBurstBlocks + limits::kListedBlocks;
+
+// Collects the parts of one write to the wire.
+class Parts {
+ public:
+  void add(const void* data, std::size_t bytes) { parts_[count_++] = {const_cast<void*>(data), bytes}; }
+  // Adds the payload of a kWriteBlocks frame without its first `sent` bytes.
+  void add_list(const Staged& frame, std::size_t sent) {
+    const std::size_t count = frame.header.value;
+    const std::size_t table = count * sizeof(ListedBlock);
+    if (sent < table) add(frame.data + sent, table - sent);
+    sent -= std::min(sent, table);
+    for (std::size_t i = 0; i < count; ++i) {
+      ListedBlock block;
+      std::uintptr_t source = 0;
+      std::memcpy(&block, frame.data + i * sizeof block, sizeof block);
+      std::memcpy(&source, frame.data + table + i * sizeof source, sizeof source);
+      if (sent < block.length) add(reinterpret_cast<const std::byte*>(source) + sent, block.length - sent);
+      sent -= std::min<std::size_t>(sent, block.length);
+    }
+  }
+  [[nodiscard]] std::span<const iovec> all() const { return {parts_.data(), count_}; }
+
+ private:
+  std::array<iovec, kBurstParts> parts_;
+  std::size_t count_ = 0;
+};
 
 // Pins the regions that one write to the wire reads from, until the write has returned.
 class PinSet {
@@ -42,12 +72,20 @@ Staged& FrameQueue::push(FrameHeader header) {
   return frame;
 }
 
-void FrameQueue::push_bulk(FrameHeader header, const std::byte* data, std::shared_ptr<RegionRecord> record) {
+Staged& FrameQueue::push_bulk(FrameHeader header, const std::byte* data,
+                              std::shared_ptr<RegionRecord> record) {
   Staged& frame = push(header);
   frame.data = data;
   frame.record = std::move(record);
   bulk_ += header.payload_bytes;
   link_.port->pace.note_bulk(header.payload_bytes);
+  return frame;
+}
+
+void FrameQueue::push_list(FrameHeader header, ByteVector list, std::shared_ptr<RegionRecord> record) {
+  Staged& frame = push_bulk(header, list.data(), std::move(record));
+  frame.message.bytes = std::move(list);
+  listed_ += header.value;
 }
 
 void FrameQueue::push_goodbye() {
@@ -79,13 +117,12 @@ void FrameQueue::ask_for_room() {
 // Writes all staged frames to the wire in one call. Bulk data is written straight from the
 // registered memory, which is pinned meanwhile.
 Result<std::size_t> FrameQueue::write() {
-  std::array<iovec, 2 * limits::kBurstFrames> parts;
-  std::size_t count = 0;
+  Parts parts;
   PinSet pins;
   for (std::size_t i = 0; i < staged_.size(); ++i) {
     Staged& frame = staged_[i];
     if (frame.record != nullptr) {
-      const bool own = frame.header.type == FrameType::kWrite;
+      const bool own = frame.is_write();
       if (!pins.add(*frame.record, own)) {
         if (own) {
           link_.break_now(Status(Code::kUnavailable, "a local region was closed while a write used it"));
@@ -96,16 +133,16 @@ Result<std::size_t> FrameQueue::write() {
     }
     const std::size_t header_sent = std::min(frame.sent, kHeaderBytes);
     if (header_sent < kHeaderBytes) {
-      parts[count++] = {reinterpret_cast<std::byte*>(&frame.header) + header_sent,
-                        kHeaderBytes - header_sent};
+      parts.add(reinterpret_cast<const std::byte*>(&frame.header) + header_sent, kHeaderBytes - header_sent);
     }
     const std::size_t data_sent = frame.sent - header_sent;
-    if (data_sent < frame.header.payload_bytes) {
-      parts[count++] = {const_cast<std::byte*>(frame.payload()) + (data_sent - frame.skipped),
-                        frame.header.payload_bytes - data_sent};
+    if (frame.header.type == FrameType::kWriteBlocks) {
+      parts.add_list(frame, data_sent);
+    } else if (data_sent < frame.header.payload_bytes) {
+      parts.add(frame.payload() + (data_sent - frame.skipped), frame.header.payload_bytes - data_sent);
     }
   }
-  return link_.wire->write(std::span(parts.data(), count));
+  return link_.wire->write(parts.all());
 }
 
 // The region of the answer in frame `index` was revoked: sends zeros instead of the promised bytes,
@@ -133,7 +170,7 @@ void FrameQueue::consume(std::size_t bytes) {
     const std::size_t part = std::min(bytes, front.size() - front.sent);
     front.sent += part;
     bytes -= part;
-    if (front.header.type == FrameType::kWrite) link_.note_progress();
+    if (front.is_write()) link_.note_progress();
     if (front.sent < front.size()) return;
     if (front.is_bulk()) {  // calls nothing back
       on_sent(front);
@@ -155,6 +192,10 @@ void FrameQueue::on_sent(Staged& frame) {
       // The operation is null if it has ended already, at the deadline of its message.
       if (frame.message.operation != nullptr) link_.complete_message(*frame.message.operation, {});
       return;
+    case FrameType::kWriteBlocks:
+      listed_ -= frame.header.value;
+      give_buffer(std::move(frame.message.bytes));
+      [[fallthrough]];
     case FrameType::kWrite:
       bulk_ -= frame.header.payload_bytes;
       if ((frame.header.flags & kFlagLast) == 0) return;

@@ -29,16 +29,19 @@ struct Staged {
   const std::byte* data = nullptr;
   std::size_t sent = 0;                  // header included
   std::size_t skipped = 0;               // first bytes of the payload, sent already, not in `data`
-  std::shared_ptr<RegionRecord> record;  // region of `data`, for kWrite and kReadData
-  OutMessage message;          // message of a kMessage frame; in a kFetch frame only its bytes are used
+  std::shared_ptr<RegionRecord> record;  // region of the bytes of kWrite, kWriteBlocks and kReadData
+  // message of a kMessage frame. In a kFetch and a kWriteBlocks frame only its bytes are used; those
+  // of kWriteBlocks are the table, and then the address of each block.
+  OutMessage message;
   std::uint64_t expected = 0;  // kCompareSwap: its payload
   [[nodiscard]] const std::byte* payload() const {
     return header.type == FrameType::kCompareSwap ? reinterpret_cast<const std::byte*>(&expected) : data;
   }
   [[nodiscard]] std::size_t size() const { return kHeaderBytes + header.payload_bytes; }
-  [[nodiscard]] bool is_bulk() const {
-    return header.type == FrameType::kWrite || header.type == FrameType::kReadData;
+  [[nodiscard]] bool is_write() const {
+    return header.type == FrameType::kWrite || header.type == FrameType::kWriteBlocks;
   }
+  [[nodiscard]] bool is_bulk() const { return is_write() || header.type == FrameType::kReadData; }
 };
 
 // The outgoing end of the stream: keeps the staged frames in order and writes them to the wire in
@@ -49,15 +52,20 @@ class FrameQueue {
 
   // Appends a frame to the stream. The returned reference is valid until the next push.
   Staged& push(FrameHeader header);
-  // Like push(), with a payload at `data` in the registered memory of `record`.
-  void push_bulk(FrameHeader header, const std::byte* data, std::shared_ptr<RegionRecord> record);
+  // Like push(), with a payload at `data`, which is bulk data of the registered memory of `record`.
+  Staged& push_bulk(FrameHeader header, const std::byte* data, std::shared_ptr<RegionRecord> record);
+  // Appends a kWriteBlocks frame. `list`: its table, and then the address of each block in the
+  // registered memory of `record`.
+  void push_list(FrameHeader header, ByteVector list, std::shared_ptr<RegionRecord> record);
   // Nothing follows it.
   void push_goodbye();
 
   [[nodiscard]] bool empty() const { return staged_.empty(); }
   // full(): no frame may be staged before some were sent. small_full(): no small frame may be.
   // bulk_full(): no frame with bulk data may be.
-  [[nodiscard]] bool full() const { return staged_.size() >= limits::kBurstFrames; }
+  [[nodiscard]] bool full() const {
+    return staged_.size() >= limits::kBurstFrames || listed_ >= limits::kBurstBlocks;
+  }
   [[nodiscard]] bool small_full() const { return staged_.size() >= limits::kBurstSmallFrames; }
   [[nodiscard]] bool bulk_full() const { return bulk_ >= link_.port->pace.chunk_bytes() || full(); }
 
@@ -110,6 +118,7 @@ class FrameQueue {
   Link& link_;
   Queue<Staged> staged_;
   std::size_t bulk_ = 0;
+  std::size_t listed_ = 0;  // blocks in kWriteBlocks frames
   std::vector<ByteVector> buffers_;
   ByteVector long_buffer_;  // kept for long messages; without capacity: none
   bool wire_full_ = false;

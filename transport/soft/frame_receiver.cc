@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "base/copy.h"
 #include "base/str.h"
 
 namespace slime::transport::soft {
@@ -82,26 +81,25 @@ Result<std::size_t> FrameReceiver::fill() {
   }
   const Pin pin = pin_payload();
   if (!link_.working()) return std::size_t{0};
-  std::array<iovec, 2> parts;
-  std::size_t count = 0;
+  std::array<iovec, limits::kListedBlocks + 1> parts;
   const std::size_t direct = payload_.direct_room();
   const std::size_t behind = buffer_room(direct);
-  if (direct > 0) parts[count++] = {payload_.to(), direct};
+  std::size_t count = payload_.places(parts);
   if (behind > 0) parts[count++] = {buffer_.get() + end_, behind};
   Result<std::size_t> got = link_.wire->read(std::span(parts.data(), count));
   if (!got) return got;
   const std::size_t placed = std::min(*got, direct);
   if (placed > 0) {
     if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
-    note_placed(placed);
+    note_bulk(placed);
+    payload_.placed(placed);
   }
   end_ += *got - placed;
   return got;
 }
 
-void FrameReceiver::note_placed(std::size_t bytes) {
+void FrameReceiver::note_bulk(std::size_t bytes) {
   if (payload_.in_region()) link_.port->pace.note_bulk(bytes);
-  payload_.placed(bytes);
 }
 
 // Pins the region that the current payload goes into, while bytes are placed there. If the region
@@ -150,8 +148,8 @@ void FrameReceiver::take_payload(Bytes& input) {
   if (!link_.working()) return;
   const std::size_t bytes = std::min(payload_.left(), input.size());
   if (payload_.kind() == Payload::Kind::kRead) link_.note_progress();
-  if (payload_.kind() != Payload::Kind::kDiscard) copy_bytes(payload_.to(), input.data(), bytes);
-  note_placed(bytes);
+  note_bulk(bytes);
+  payload_.take(input.first(bytes));
   input = input.subspan(bytes);
 }
 
@@ -168,6 +166,8 @@ void FrameReceiver::begin_frame(const FrameHeader& header) {
       return begin_message(header);
     case FrameType::kWrite:
       return parts_.incoming.begin_bytes(header, payload_);
+    case FrameType::kWriteBlocks:
+      return parts_.incoming.begin_list(header, payload_);
     case FrameType::kReadData:
       return parts_.requests.begin_data(header, payload_);
     case FrameType::kCredit:
@@ -211,6 +211,7 @@ void FrameReceiver::end_payload() {
   }
   if (kind == Payload::Kind::kExpected) return parts_.answers.on_atomic_request(frame_, expected_);
   if (frame_.type == FrameType::kReadData) return parts_.requests.end_data(frame_);
+  if (kind == Payload::Kind::kTable) return parts_.incoming.end_table(frame_, payload_);
   if (kind == Payload::Kind::kFetch) return parts_.incoming.end_fetch(frame_);
   parts_.incoming.end_bytes(frame_);
 }

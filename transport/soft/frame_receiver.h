@@ -39,7 +39,7 @@ class FrameReceiver {
   [[nodiscard]] std::size_t buffer_room(std::size_t direct) const;
   Result<std::size_t> fill();
   std::size_t read_in_place();
-  void note_placed(std::size_t bytes);
+  void note_bulk(std::size_t bytes);
   Pin pin_payload();
   void parse(Bytes& input, std::uint64_t fetched_most);
   void take_payload(Bytes& input);

@@ -67,6 +67,13 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t message_bytes) {
                    .region = true};
     case FrameType::kFetched:
       return Shape{.value = true};
+    case FrameType::kWriteBlocks:
+      return Shape{.payload_least = sizeof(ListedBlock) + 1,
+                   .payload_most = limits::kListedBlocks * sizeof(ListedBlock) + limits::kListedBytes,
+                   .flags = kFlagLast | kFlagPatient,
+                   .operation = true,
+                   .region = true,
+                   .value = true};
   }
   return std::nullopt;
 }
@@ -77,6 +84,12 @@ bool is_plain_message(const FrameHeader& header, std::uint32_t message_bytes) {
   return header.type == FrameType::kMessage && header.payload_bytes <= message_bytes &&
          (header.flags & ~kFlagStarved) == 0 && (header.code | header.reserved) == 0 &&
          (header.operation | header.region | header.key | header.offset) == 0;
+}
+
+// Returns whether the payload of a kWriteBlocks has room for its table, and bytes behind it.
+bool is_list(const FrameHeader& header) {
+  return header.value >= 1 && header.value <= limits::kListedBlocks &&
+         header.payload_bytes > header.value * sizeof(ListedBlock);
 }
 
 Status corrupt(const FrameHeader& header, std::string_view what) {
@@ -108,6 +121,7 @@ Result<FrameHeader> decode_header(Bytes bytes, std::uint32_t message_bytes) {
   if (header.type == FrameType::kReadRequest && header.value == 0) return corrupt(header, "no length");
   if (header.type == FrameType::kFetch && header.payload_bytes % sizeof(FetchBlock) != 0)
     return corrupt(header, "a part of a block");
+  if (header.type == FrameType::kWriteBlocks && !is_list(header)) return corrupt(header, "no list of blocks");
   if (header.type == FrameType::kAtomicReply && header.code != 0 && header.value != 0)
     return corrupt(header, "a value without success");
   return header;

@@ -35,12 +35,14 @@ enum class FrameType : std::uint8_t {
   // payload: FetchBlocks, which the receiver reads from the sender's memory into (region, key)
   kFetch = 14,
   kFetched = 15,  // value: how many bytes that kFetch frames named were handled since the beginning
+  // value: a number of blocks; payload: so many ListedBlocks, then their bytes for (region, key)
+  kWriteBlocks = 16,
 };
 
-// in kWrite and kFetch: the last frame of a write; an ack follows
+// in kWrite, kWriteBlocks and kFetch: the last frame of a write; an ack follows
 inline constexpr std::uint8_t kFlagLast = 1;
 inline constexpr std::uint8_t kFlagStarved = 2;  // kMessage, kImm: the sender waited for credits
-// kWrite, together with kFlagLast: the ack may wait for the ack of a later write
+// kWrite and kWriteBlocks, together with kFlagLast: the ack may wait for the ack of a later write
 inline constexpr std::uint8_t kFlagPatient = 4;
 
 struct FrameHeader {
@@ -70,6 +72,13 @@ struct FetchBlock {
 };
 static_assert(sizeof(FetchBlock) == 24);
 
+// One block of a kWriteBlocks.
+struct ListedBlock {
+  std::uint64_t offset = 0;  // in the region
+  std::uint64_t length = 0;
+};
+static_assert(sizeof(ListedBlock) == 16);
+
 // Parses a header, which `bytes` must be (kHeaderBytes). Returns kCorrupt, with the fault, unless
 // the header is valid by itself: known type, payload size within the limits of the type, unused
 // fields zero.
@@ -92,8 +101,9 @@ struct Parameters {
   std::uint32_t initial_credits = 0;
 
   static constexpr std::size_t kBytes = 12;
-  // Version history: 2 added atomics; 3 grants in messages; 4 fetches; 5 acks that may wait.
-  static constexpr std::uint32_t kVersion = 5;
+  // Version history: 2 added atomics; 3 grants in messages; 4 fetches; 5 acks that may wait;
+  // 6 writes of many blocks in one frame.
+  static constexpr std::uint32_t kVersion = 6;
   [[nodiscard]] ByteVector encode() const;
   static Result<Parameters> decode(Bytes bytes);
 };

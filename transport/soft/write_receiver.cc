@@ -1,5 +1,6 @@
 #include "transport/soft/write_receiver.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace slime::transport::soft {
@@ -43,6 +44,38 @@ void WriteReceiver::begin_bytes(const FrameHeader& header, Payload& payload) {
       link_.port->device->regions.find(Handle::unpack(header.region), header.key, Rights::kRemoteWrite,
                                        header.offset, header.payload_bytes, current_code_);
   if (record != nullptr) payload.place(Payload::Kind::kWrite, std::move(record), header.offset);
+}
+
+void WriteReceiver::begin_list(const FrameHeader& header, Payload& payload) {
+  if (!enter(header)) return;
+  if (current_code_ != Code::kOk) return payload.discard();
+  if (listed_ == nullptr) listed_ = std::make_unique<ListedBlocks>();
+  payload.begin(header.value * sizeof(ListedBlock));
+  payload.place(Payload::Kind::kTable, reinterpret_cast<std::byte*>(listed_->data()));
+}
+
+void WriteReceiver::end_table(const FrameHeader& header, Payload& payload) {
+  const std::span<const ListedBlock> blocks(listed_->data(), header.value);
+  const std::uint64_t bytes = header.payload_bytes - header.value * sizeof(ListedBlock);
+  std::uint64_t left = bytes;
+  for (const ListedBlock& block : blocks) {
+    if (block.length == 0 || block.length > left)
+      return link_.corrupt("a list whose blocks are not its bytes");
+    left -= block.length;
+  }
+  if (left != 0) return link_.corrupt("a list with more bytes than its blocks have");
+  payload.begin(bytes);
+  payload.discard();
+  std::shared_ptr<RegionRecord> record = link_.port->device->regions.find(
+      Handle::unpack(header.region), header.key, Rights::kRemoteWrite, 0, 0, current_code_);
+  if (record == nullptr) return;
+  const auto is_inside = [&record](const ListedBlock& block) {
+    return in_bounds(block.offset, block.length, record->length_bytes);
+  };
+  if (std::all_of(blocks.begin(), blocks.end(), is_inside))
+    payload.place(Payload::Kind::kWrite, std::move(record), blocks);
+  else
+    current_code_ = Code::kPermissionDenied;
 }
 
 void WriteReceiver::end_bytes(const FrameHeader& header) {

@@ -11,15 +11,20 @@
 
 namespace slime::transport::soft {
 
-// Handles the peer's writes, and stages their acks. A kWrite frame has the bytes. A kFetch frame
-// has addresses, from which this side reads the bytes in the peer's memory, in the order of the
-// frames. Thread: the loop.
+// Handles the peer's writes, and stages their acks. A kWrite frame has the bytes of one block, a
+// kWriteBlocks frame those of many. A kFetch frame has addresses, from which this side reads the
+// bytes in the peer's memory, in the order of the frames. Thread: the loop.
 class WriteReceiver {
  public:
   WriteReceiver(Link& link, FrameQueue& frames) : link_(link), frames_(frames) {}
 
   // Handles the header of a kWrite frame: its payload goes into the region, or is thrown away.
   void begin_bytes(const FrameHeader& header, Payload& payload);
+  // Handles the header of a kWriteBlocks frame: the table is received first.
+  void begin_list(const FrameHeader& header, Payload& payload);
+  // Call when the table has been received. Checks all of its blocks before a byte is placed: the
+  // rest of the payload goes into them, or is thrown away.
+  void end_table(const FrameHeader& header, Payload& payload);
   // Call if the region does not take the payload because it was revoked: the current write fails.
   void refuse() { current_code_ = Code::kNotFound; }
   void end_bytes(const FrameHeader& header);
@@ -47,6 +52,7 @@ class WriteReceiver {
   [[nodiscard]] bool acked() const { return acks_.empty(); }
 
  private:
+  using ListedBlocks = std::array<ListedBlock, limits::kListedBlocks>;
   using FetchBlocks = std::array<FetchBlock, limits::kFetchBlocks>;
   struct Ack {
     std::uint64_t operation = 0;
@@ -64,7 +70,8 @@ class WriteReceiver {
   std::uint64_t current_ = 0;  // operation of the write whose last frame has not arrived; 0: none
   Code current_code_ = Code::kOk;
   bool current_fetched_ = false;
-  std::unique_ptr<FetchBlocks> blocks_;  // allocated at the peer's first kFetch frame
+  std::unique_ptr<ListedBlocks> listed_;  // of the current kWriteBlocks frame; allocated at the first one
+  std::unique_ptr<FetchBlocks> blocks_;   // allocated at the peer's first kFetch frame
   // headers of kFetch frames that are to be read together; value: number of blocks
   std::vector<FrameHeader> awaited_;
   std::vector<FetchBlock> awaited_blocks_;  // the blocks of these parts, in order

@@ -26,7 +26,7 @@ bool WriteSender::stage() {
       continue;
     }
     if (operation->way == Way::kFetch) return stage_fetch(handle, *operation);
-    stage_bytes(handle, *operation);
+    if (!stage_list(handle, *operation)) stage_bytes(handle, *operation);
     return true;
   }
   return false;
@@ -61,11 +61,62 @@ void WriteSender::stage_bytes(Handle handle, OneSided& operation) {
   header.region = copy.remote->id().packed();
   header.key = copy.remote->access().key;
   header.offset = copy.remote_offset + offset;
-  if (operation.copy_offset == 0 && operation.skip_empty() && !operation.has_imm) {
-    link_.operations.writes().pop_front();
-    header.flags = patient_write() ? kFlagLast | kFlagPatient : kFlagLast;
-  }
+  if (operation.copy_offset == 0) header.flags = end_flags(operation);
   frames_.push_bulk(header, copy.local->data() + copy.local_offset + offset, shared_record_of(copy));
+}
+
+// Returns the flags of the frame that has just been filled. If it is the last one of the write, the
+// next write's turn has come.
+std::uint8_t WriteSender::end_flags(OneSided& operation) {
+  if (!operation.skip_empty() || operation.has_imm) return 0;
+  link_.operations.writes().pop_front();
+  return patient_write() ? kFlagLast | kFlagPatient : kFlagLast;
+}
+
+// Stages one frame with the next blocks of the write, if they are short: a frame for each block
+// costs more than its bytes. Returns false if fewer than two such blocks follow each other.
+bool WriteSender::stage_list(Handle handle, OneSided& operation) {
+  const std::span<const CopyBlock> copies = listed_copies(operation);
+  if (copies.size() < 2) return false;
+  ByteVector list = frames_.take_buffer(copies.size() * (sizeof(ListedBlock) + sizeof(const std::byte*)));
+  ByteWriter writer(list);
+  std::uint64_t bytes = 0;
+  for (const CopyBlock& copy : copies) {
+    writer.write(ListedBlock{copy.remote_offset, copy.length_bytes});
+    bytes += copy.length_bytes;
+  }
+  for (const CopyBlock& copy : copies)
+    writer.write(reinterpret_cast<std::uintptr_t>(copy.local->data() + copy.local_offset));
+  operation.started = true;
+  operation.next_copy += copies.size();
+  patient_bytes_ += bytes;
+  const CopyBlock& first = copies.front();
+  FrameHeader header;
+  header.operation = handle.packed();
+  header.type = FrameType::kWriteBlocks;
+  header.payload_bytes = static_cast<std::uint32_t>(copies.size() * sizeof(ListedBlock) + bytes);
+  header.region = first.remote->id().packed();
+  header.key = first.remote->access().key;
+  header.value = copies.size();
+  header.flags = end_flags(operation);
+  frames_.push_list(header, std::move(list), shared_record_of(first));
+  return true;
+}
+
+// Returns those of the next copies that fit one kWriteBlocks frame.
+std::span<const CopyBlock> WriteSender::listed_copies(const OneSided& operation) const {
+  const std::span<const CopyBlock> rest = operation.copies.subspan(operation.next_copy);
+  std::uint64_t room = std::min<std::uint64_t>(limits::kListedBytes, link_.port->pace.chunk_bytes());
+  if (operation.copy_offset != 0) return {};
+  std::size_t count = 0;
+  while (count < std::min(rest.size(), limits::kListedBlocks)) {
+    const CopyBlock& copy = rest[count];
+    if (copy.length_bytes == 0 || copy.length_bytes > std::min(limits::kListedBlock, room)) break;
+    if (copy.remote != rest.front().remote || copy.local != rest.front().local) break;
+    room -= copy.length_bytes;
+    ++count;
+  }
+  return rest.first(count);
 }
 
 // Returns whether the peer may delay the ack of the write whose last frame is staged next, until it

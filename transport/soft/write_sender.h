@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "transport/soft/frame_queue.h"
 #include "transport/soft/ways.h"
@@ -9,8 +10,9 @@
 namespace slime::transport::soft {
 
 // Sends those writes of this side that need frames, and handles their acks. A kWrite frame has the
-// bytes. A kFetch frame has addresses, from which the peer reads the bytes: they are copied once,
-// and the peer makes the same checks as for other writes. Thread: the loop.
+// bytes of one block, a kWriteBlocks frame those of many short ones. A kFetch frame has addresses,
+// from which the peer reads the bytes: they are copied once, and the peer makes the same checks as
+// for other writes. Thread: the loop.
 class WriteSender {
  public:
   WriteSender(Link& link, FrameQueue& frames, WayFinder& ways) : link_(link), frames_(frames), ways_(ways) {}
@@ -26,6 +28,9 @@ class WriteSender {
  private:
   void stage_imm(Handle handle, OneSided& operation);
   void stage_bytes(Handle handle, OneSided& operation);
+  bool stage_list(Handle handle, OneSided& operation);
+  [[nodiscard]] std::span<const CopyBlock> listed_copies(const OneSided& operation) const;
+  std::uint8_t end_flags(OneSided& operation);
   bool stage_fetch(Handle handle, OneSided& operation);
   bool patient_write();
 
