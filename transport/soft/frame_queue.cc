@@ -27,10 +27,10 @@ class Parts {
     sent -= std::min(sent, table);
     for (std::size_t i = 0; i < count; ++i) {
       ListedBlock block;
-      std::uintptr_t source = 0;
+      const std::byte* source = nullptr;
       std::memcpy(&block, frame.data + i * sizeof block, sizeof block);
       std::memcpy(&source, frame.data + table + i * sizeof source, sizeof source);
-      if (sent < block.length) add(reinterpret_cast<const std::byte*>(source) + sent, block.length - sent);
+      if (sent < block.length) add(source + sent, block.length - sent);
       sent -= std::min<std::size_t>(sent, block.length);
     }
   }

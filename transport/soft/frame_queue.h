@@ -27,9 +27,10 @@ struct OutMessage {
 struct Staged {
   FrameHeader header;
   const std::byte* data = nullptr;
-  std::size_t sent = 0;                  // header included
-  std::size_t skipped = 0;               // first bytes of the payload, sent already, not in `data`
-  std::shared_ptr<RegionRecord> record;  // region of the bytes of kWrite, kWriteBlocks and kReadData
+  std::size_t sent = 0;     // header included
+  std::size_t skipped = 0;  // first bytes of the payload, sent already, not in `data`
+  // region of the bytes of a kWrite, kWriteBlocks or kReadData frame
+  std::shared_ptr<RegionRecord> record;
   // message of a kMessage frame. In a kFetch and a kWriteBlocks frame only its bytes are used; those
   // of kWriteBlocks are the table, and then the address of each block.
   OutMessage message;

@@ -85,8 +85,10 @@ bool WriteSender::stage_list(Handle handle, OneSided& operation) {
     writer.write(ListedBlock{copy.remote_offset, copy.length_bytes});
     bytes += copy.length_bytes;
   }
-  for (const CopyBlock& copy : copies)
-    writer.write(reinterpret_cast<std::uintptr_t>(copy.local->data() + copy.local_offset));
+  for (const CopyBlock& copy : copies) {
+    const std::byte* const source = copy.local->data() + copy.local_offset;
+    writer.write(source);
+  }
   operation.started = true;
   operation.next_copy += copies.size();
   patient_bytes_ += bytes;
