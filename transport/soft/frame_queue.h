@@ -31,7 +31,7 @@ struct Staged {
   std::size_t skipped = 0;  // first bytes of the payload, sent already, not in `data`
   // region of the bytes of a kWrite, kWriteBlocks or kReadData frame
   std::shared_ptr<RegionRecord> record;
-  // message of a kMessage frame. In a kFetch and a kWriteBlocks frame only its bytes are used; those
+  // message of a kMessage frame. In kFetch and kWriteBlocks frames only its bytes are used; those
   // of kWriteBlocks are the table, and then the address of each block.
   OutMessage message;
   std::uint64_t expected = 0;  // kCompareSwap: its payload
