@@ -1,5 +1,5 @@
-"""The documents' examples as programs of one or two roles, which test_documents.py runs in processes and
-test_documents_as_threads.py in threads.
+"""The documents' examples as programs of one or two roles, which test_documents.py and
+test_documents_forked.py run in processes.
 
 A role's source may print(), and hear() a line of the test. Lines that are not in the documents, such as
 imports that these leave out, are here.
@@ -11,6 +11,9 @@ import numpy as np
 
 from conftest import free_port
 from quoted import block, half
+
+# What a role begins with.
+PRELUDE = "import functools, sys\nprint = functools.partial(print, flush=True)\nhear = sys.stdin.readline\n"
 
 
 def slime_transfer_engine_read(start):

@@ -21,10 +21,8 @@ import pytest
 
 import slime
 from conftest import PATIENCE, PROVIDER, PROVIDERS, ROOT, free_port, program
-from document_scenarios import SCENARIOS
+from document_scenarios import PRELUDE, SCENARIOS
 from quoted import BLOCKS, CHANGES, HERE, WHY, block, half
-
-PRELUDE = "import functools, sys\nprint = functools.partial(print, flush=True)\nhear = sys.stdin.readline\n"
 
 
 @pytest.fixture(params=PROVIDERS)

@@ -14,7 +14,7 @@ fi
 # arrays per dtype, all but float32.
 choice='not tcp and not shm and not torch and not (dtype_shape and not f4)'
 files=(agent transfer raw ranges endpoint devices kv atomics memory cache futures attachments
-  compat_uccl compat_kvtrans compat_dlslime compat_mooncake compat_rdma_comm documents_as_threads)
+  compat_uccl compat_kvtrans compat_dlslime compat_mooncake compat_rdma_comm documents_forked)
 tests=(tests/python/test_processes.py::test_two_processes_share_memory_and_services
   tests/python/test_processes.py::test_a_peer_that_dies_ends_what_is_under_way)
 if [ "${SLIME_RXE_PYTHON:-}" = all ]; then

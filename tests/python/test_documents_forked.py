@@ -1,26 +1,33 @@
-"""The examples of five documents, with their roles as threads of one process, and the calls that UCCL's
-reference lists.
+"""The examples of five documents, in processes that fork from one, and the calls that UCCL's reference lists.
 
-These tests start no Python, so that they run on an emulated machine, too. test_documents.py runs the
-examples in processes of their own, with torch where there is torch, and says what is changed.
+These tests start Python once, so that they run on an emulated machine, too. test_documents.py runs the
+examples in processes that start Python, with torch where there is torch, and says what is changed.
 """
 
+import array
 import ast
-import queue
+import contextlib
+import json
+import os
 import runpy
+import signal
+import socket
+import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
 
 import slime.compat
 import torch_of_numpy
-from conftest import PATIENCE, PROVIDERS, free_port
-from document_scenarios import SCENARIOS
+from conftest import PATIENCE, PROVIDERS, ROOT, Program, free_port
+from document_scenarios import PRELUDE, SCENARIOS
 from quoted import BLOCKS, HERE
 
 SOON = 10 * PATIENCE
+FORKER = ROOT / "tests/python/role_forker.py"
 
 
 @pytest.fixture(autouse=True, params=PROVIDERS)
@@ -30,47 +37,76 @@ def settings(compat_settings, monkeypatch, request):
     monkeypatch.setitem(sys.modules, "torch", torch_of_numpy)
 
 
-class Role:
-    """Source that runs in a thread: what it prints are lines of line(), and what it hears are say()'s."""
+class Forker:
+    """A process from which the roles' processes fork."""
 
-    def __init__(self, source):
-        self._said, self._heard, self._error = queue.Queue(), queue.Queue(), None
-        # Its memory stays for as long as the role: peers may reach it.
-        self._names = {"__name__": "__main__", "print": self._print, "hear": self._heard.get}
-        self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
-        self._thread.start()
+    def __init__(self):
+        requests, self._requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with requests:
+            self.process = subprocess.Popen([sys.executable, FORKER], stdin=requests)
 
-    def _print(self, *values):
-        self._said.put(" ".join(map(str, values)))
+    def fork(self, arguments, environment, descriptors):
+        request = json.dumps({"arguments": arguments, "environment": environment}).encode()
+        passed = array.array("i", descriptors)
+        self._requests.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
 
-    def _run(self, source):
-        try:
-            exec(compile(source, "role", "exec"), self._names)
-        except BaseException as error:
-            self._error = error
-        self._said.put(None)
+    def close(self):
+        self._requests.close()
+        self.process.wait(30)
 
-    def line(self, seconds=30):
-        said = self._said.get(timeout=seconds * PATIENCE)
-        if said is None:
-            raise AssertionError(f"the role ended: {self._error!r}") from self._error
-        return said
 
-    def say(self, text=""):
-        self._heard.put(text)
+class Role(Program):
+    """A program that a Forker forks."""
 
-    def finish(self, seconds=30):
-        self._thread.join(seconds * PATIENCE)
-        assert not self._thread.is_alive() and self._error is None, self._error
+    def __init__(self, forker, system, script):
+        stdin, stdin_end = os.pipe()
+        stdout_end, stdout = os.pipe()
+        status, self._status = socket.socketpair()
+        with status:
+            given = {name: os.environ[name] for name in os.environ if name.startswith("SLIME_")}
+            forker.fork([system, str(script)], given, [stdin, stdout, status.fileno()])
+        os.close(stdin)
+        os.close(stdout)
+        self.process = types.SimpleNamespace(stdin=open(stdin_end, "wb", 0), stdout=open(stdout_end, "rb", 0))
+        self._buffer = b""
+        self._status.settimeout(60 * PATIENCE)
+        self._lines = self._status.makefile()
+        self._pid, self._ended = int(self._lines.readline()), False
+
+    def finish(self):
+        self.process.stdin.close()
+        ended = int(self._lines.readline())
+        self._ended = True
+        assert (ended, self._buffer + self.process.stdout.read()) == (0, b"")
+
+    def end(self):
+        if not self._ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        for each in (self.process.stdin, self.process.stdout, self._lines, self._status):
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def forker():
+    forker = Forker()
+    yield forker
+    forker.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_an_example_runs_as_threads(scenario):
-    def start(system, source):
-        slime.compat.install(system)
-        return Role(source)
+def test_an_example_runs_forked(scenario, forker, tmp_path):
+    (tmp_path / "torch.py").symlink_to(ROOT / "tests/python/torch_of_numpy.py")
+    with contextlib.ExitStack() as ends:
 
-    SCENARIOS[scenario](start)
+        def start(system, source):
+            script = tmp_path / f"role_{len(list(tmp_path.iterdir()))}.py"
+            script.write_text(PRELUDE + source)
+            role = Role(forker, system, script)
+            ends.callback(role.end)
+            return role
+
+        SCENARIOS[scenario](start)
 
 
 @pytest.mark.parametrize("name", [line.split("/")[-1] for line in BLOCKS["dlslime"]["endpoints"].split()[1::2]])
