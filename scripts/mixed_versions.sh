@@ -14,8 +14,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root" || exit 1
 
 # The version that still runs where this one is installed beside it. A change of the wire
-# (docs/wire-format.md) sets the commit before it, and says why.
-#   b10ebd6  the last one before regions with opaque keys (version 2 of the rpc protocol)
+# (docs/wire-format.md) sets the commit before it, unless that one also refuses the base, and says why.
+#   b10ebd6  the last one before regions with opaque keys (version 2 of the rpc protocol), and so
+#            before lists of blocks (version 6 of the stream, whose handshake refuses it)
 default_base=b10ebd6
 
 fail() { echo "mixed: $1" >&2; exit 2; }

@@ -150,12 +150,13 @@ inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
 // The most frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 256;
-// The most blocks of one frame that lists blocks, and the most bytes of these blocks together.
-// Longer blocks than kListedBlock have frames of their own: they gain nothing.
+// The most blocks of one frame that lists blocks, and the most bytes of its payload, which are those
+// of a list of 64 blocks of 1 KiB. Blocks longer than kListedBlock have frames of their own: they
+// gain nothing.
 inline constexpr std::size_t kListedBlocks = 64;
-inline constexpr std::uint64_t kListedBytes = 64 * 1024;
+inline constexpr std::uint64_t kListedBytes = 65 * 1024;
 inline constexpr std::uint64_t kListedBlock = 4 * 1024;
-// A burst ends after this many listed blocks.
+// No frame is staged behind this many listed blocks.
 inline constexpr std::size_t kBurstBlocks = 256;
 // The most small frames of a burst: the rest of the burst is for bulk data, which small frames must
 // not starve.
@@ -300,7 +301,7 @@ inline constexpr Nanos kKeepaliveSpan = std::chrono::seconds(60);
 inline constexpr int kLoopbackUnsentBytes = 128 * 1024;
 inline constexpr int kLoopbackWindowBytes = 1024 * 1024;
 // A write of a socket of at least kPackedLeast parts copies its parts of at most kPackedPart bytes
-// into one buffer, which takes a burst of frames of 1 KiB. The kernel takes longer for many small
+// into one buffer, which takes a burst of short blocks. The kernel takes longer for many small
 // parts than that copy does (measured: transport/tcp/README.md).
 inline constexpr std::size_t kPackedLeast = 16;
 inline constexpr std::size_t kPackedPart = 2048;

@@ -191,10 +191,11 @@ void run(Bytes input) {
   const CopyBlock copies[] = {{&*local_region, 100, &*remote, 0, 1000},
                               {&*local_region, 2000, &*remote, 0, 500}};
   const AtomicTarget numbers[] = {{&*local_region, 3000, &*remote, 8}, {&*local_region, 3011, &*remote, 16}};
-  // Large enough that the peer reads them.
-  const std::array<CopyBlock, 5> long_copies = [&] {
-    std::array<CopyBlock, 5> out;
-    out.fill({&*local_region, 0, &*remote, 0, 4000});
+  // Large enough that the peer reads them: kFetchLeastBytes.
+  static_assert(8 * kRegionBytes >= limits::kFetchLeastBytes && kRegionBytes >= limits::kFetchLeastBlock);
+  const std::array<CopyBlock, 8> long_copies = [&] {
+    std::array<CopyBlock, 8> out;
+    out.fill({&*local_region, 0, &*remote, 0, kRegionBytes});
     return out;
   }();
   std::array<Once, 7> operations;

@@ -20,7 +20,7 @@ import refusals  # noqa: E402
 
 HELLO, CHALLENGE, AUTH, ACCEPT, REFUSE, SETUP = range(1, 7)
 VERSION = 3  # of the handshake, in docs/wire-format.md
-ENGINE = 5  # of the software engine
+ENGINE = 6  # of the software engine
 OPENING = bytes(16) + os.urandom(32) + bytes(8)
 
 
@@ -99,7 +99,7 @@ def acceptor(behave):
 
 @pytest.mark.parametrize(
     "behave, names",
-    [(answer_as_another_version, ("version 4", "3")), (accept_with_another_engine, ("version 6", "5"))],
+    [(answer_as_another_version, ("version 4", "3")), (accept_with_another_engine, (f"version {ENGINE + 1}", str(ENGINE)))],
 )
 def test_an_agent_names_the_versions_when_it_connects_to_another_one(make_agent, behave, names):
     agent = make_agent(provider="tcp")

@@ -222,7 +222,7 @@ void Simulation::move_data(Lane& lane, int index) {
   if (rng_.chance(1, 12))
     work->deadline = fabric_.clock().now() + Nanos(static_cast<std::int64_t>(rng_.below(2'000'000)));
   if (rng_.chance(1, 6)) work->stall = Nanos(1 + static_cast<std::int64_t>(rng_.below(1'000'000)));
-  for (std::uint64_t blocks = 1 + rng_.below(4); blocks > 0; --blocks) {
+  for (std::uint64_t blocks = 1 + rng_.below(rng_.chance(1, 4) ? 20 : 4); blocks > 0; --blocks) {
     if (!add_block(*work, lane, index)) break;
     lock(*work);  // so that the next block finds other cells
   }
@@ -253,9 +253,14 @@ void Simulation::move_data(Lane& lane, int index) {
 
 bool Simulation::add_block(Work& work, Lane& lane, int index) {
   const bool is_write = work.kind == Work::Kind::kWrite;
-  const std::size_t far_index = work.legal ? rng_.below(is_write ? kRegions - 1 : kRegions) : kRegions - 1;
-  Memory& near = process(index).memories[rng_.below(kRegions)];
-  Memory& far = process(1 - index).memories[far_index];
+  // Mostly the regions of the block before: only such blocks travel together.
+  if (work.blocks.empty() || rng_.chance(1, 4)) {
+    work.near = rng_.below(kRegions);
+    work.far = work.legal ? rng_.below(is_write ? kRegions - 1 : kRegions) : kRegions - 1;
+    work.same_regions = false;
+  }
+  Memory& near = process(index).memories[work.near];
+  Memory& far = process(1 - index).memories[work.far];
   if (near.region == nullptr || far.region == nullptr) return false;
   Block block;
   block.length = rng_.chance(1, 10) ? 0 : 1 + rng_.below(rng_.chance(1, 4) ? 24 * cell_ : 2 * cell_);
@@ -263,11 +268,13 @@ bool Simulation::add_block(Work& work, Lane& lane, int index) {
   std::uint64_t far_offset = 0;
   if (!choose(near, !is_write, block.length, near_offset)) return false;
   if (!choose(far, is_write && work.legal, block.length, far_offset)) return false;
-  RegionDescriptor descriptor = far.region->describe();
-  if (!work.legal) descriptor.rights = Rights::kReadWrite;  // forged: the target knows better
-  auto remote = lane.sides[static_cast<std::size_t>(index)].endpoint->import_region(descriptor);
-  if (!remote) return false;
-  work.remotes.push_back(std::make_unique<RemoteRegion>(*remote));
+  if (!std::exchange(work.same_regions, true)) {
+    RegionDescriptor descriptor = far.region->describe();
+    if (!work.legal) descriptor.rights = Rights::kReadWrite;  // forged: the target knows better
+    auto remote = lane.sides[static_cast<std::size_t>(index)].endpoint->import_region(descriptor);
+    if (!remote) return false;
+    work.remotes.push_back(std::make_unique<RemoteRegion>(*remote));
+  }
   work.copies.push_back(
       {near.region.get(), near_offset, work.remotes.back().get(), far_offset, block.length});
   block.written = is_write ? &far : &near;

@@ -103,6 +103,9 @@ class Simulation {
     std::vector<Block> blocks;
     std::vector<CopyBlock> copies;
     std::vector<std::unique_ptr<RemoteRegion>> remotes;
+    std::size_t near = 0;  // of the block that was added last: numbers of its regions
+    std::size_t far = 0;
+    bool same_regions = false;  // the last of `remotes` is of them
   };
   // A posted fetch_add or compare_swap.
   struct AtomicWork final : Operation {

@@ -32,7 +32,7 @@ ByteVector list_frame(const DeviceRegion& region, const std::vector<ListedBlock>
   return out;
 }
 
-// Returns `count` copies of `bytes` each between places of their own, in no order.
+// Returns `count` copies of `bytes` each, in no order. Places may be there twice.
 std::vector<CopyBlock> scattered(DeviceRegion& local, RemoteRegion& remote, std::size_t count,
                                  std::uint64_t bytes) {
   std::vector<CopyBlock> out;
@@ -102,16 +102,51 @@ TEST_CASE("short blocks of one pair of regions share frames, and others have fra
   s.endpoint.reset();
 }
 
-TEST_CASE("a list has at most 64 KiB, so that a message waits for no more") {
+TEST_CASE("lists end with a chunk of bulk data, so that a message waits for no more") {
+  for (const std::uint64_t bytes : {100, 1000, 1024, 1536, 4096}) {
+    CAPTURE(bytes);
+    Scripted s;
+    GuardedRegion local(s.device, 4 << 20, Rights::kLocal, 1);
+    const std::vector<CopyBlock> copies = scattered(local.region, s.remote, 900, bytes);
+    TestOperation writing;
+    s.wire->room = 0;  // keeps the first burst
+    REQUIRE(s.endpoint->write(copies, writing).ok());
+    s.turns();
+    TestOperation sending;
+    REQUIRE(send(*s.endpoint, as_bytes("through"), sending).ok());
+    s.wire->take(SIZE_MAX);
+    std::uint64_t before = 0;
+    for (const FrameHeader& header : sent_by(s)) {
+      if (header.type == FrameType::kMessage) break;
+      CHECK(header.payload_bytes <= limits::kListedBytes);
+      before += header.payload_bytes;
+    }
+    CHECK(before > 0);
+    CHECK(before <= limits::kChunkBytes + limits::kListedBlock);
+    s.endpoint.reset();
+  }
+}
+
+TEST_CASE("blocks of a list are placed in their order, and one without bytes is left out") {
   Scripted s;
-  GuardedRegion local(s.device, 1 << 20, Rights::kLocal, 1);
-  const std::vector<CopyBlock> copies = scattered(local.region, s.remote, 40, limits::kListedBlock);
+  GuardedRegion local(s.device, 16, Rights::kLocal, 1);
+  GuardedRegion target(s.device, 16, Rights::kRemoteWrite, 2);
+  RemoteRegion remote = share(*s.endpoint, target.region);
+  const CopyBlock copies[] = {{&local.region, 0, &remote, 0, 8},
+                              {&local.region, 8, &remote, 2, 4},
+                              {&local.region, 0, &remote, 0, 0},
+                              {&local.region, 12, &remote, 4, 4},
+                              {&local.region, 4, &remote, 5, 1}};
   TestOperation writing;
-  REQUIRE(s.endpoint->write(copies, writing).ok());
-  const std::vector<FrameHeader> frames = sent_by(s);
-  REQUIRE(frames.size() == 3);
-  for (const FrameHeader& header : frames)
-    CHECK(header.payload_bytes - header.value * sizeof(ListedBlock) <= limits::kListedBytes);
+  REQUIRE(s.endpoint->write_with_imm(copies, 9, writing).ok());
+  s.turns();
+  ByteVector expected = target.copy();
+  for (const CopyBlock& copy : copies)
+    std::copy_n(local.bytes().data() + copy.local_offset, copy.length_bytes,
+                expected.data() + copy.remote_offset);
+  s.wire->deliver(std::exchange(s.wire->sent, {}));
+  CHECK(target.copy() == expected);
+  CHECK(s.recorder.imms == std::vector<std::uint32_t>{9});
   s.endpoint.reset();
 }
 
@@ -200,6 +235,18 @@ TEST_CASE("the rest of a list whose region is closed is thrown away, and what fo
   GuardedRegion target(s.device, 64, Rights::kRemoteWrite, 1);
   s.wire->deliver(list_frame(target.region, {{0, 16}, {48, 16}}, bytes, 2));
   CHECK(code_of_only_ack(s) == 0);
+}
+
+TEST_CASE("a list whose region is closed before its table is whole is refused") {
+  Scripted s;
+  ByteVector memory(64, std::byte{1});
+  DeviceRegion region = registered(s.device, memory, Rights::kRemoteWrite);
+  const ByteVector stream = list_frame(region, {{0, 16}, {48, 16}}, ByteVector(32, std::byte{7}), 1);
+  s.wire->deliver(Bytes(stream).first(sizeof(FrameHeader) + 20));
+  REQUIRE(region.close().ok());
+  s.wire->deliver(Bytes(stream).subspan(sizeof(FrameHeader) + 20));
+  CHECK(code_of_only_ack(s) == static_cast<std::uint8_t>(Code::kNotFound));
+  CHECK(memory == ByteVector(64, std::byte{1}));
 }
 
 TEST_CASE("lists that are not as documented break the connection as corrupt") {

@@ -68,7 +68,12 @@ class FrameQueue {
     return staged_.size() >= limits::kBurstFrames || listed_ >= limits::kBurstBlocks;
   }
   [[nodiscard]] bool small_full() const { return staged_.size() >= limits::kBurstSmallFrames; }
-  [[nodiscard]] bool bulk_full() const { return bulk_ >= link_.port->pace.chunk_bytes() || full(); }
+  [[nodiscard]] bool bulk_full() const { return bulk_room() == 0 || full(); }
+  // Returns how many bytes of bulk data may be staged before some were sent.
+  [[nodiscard]] std::size_t bulk_room() const {
+    const std::size_t most = link_.port->pace.chunk_bytes();
+    return most - std::min(most, bulk_);
+  }
 
   // Writes all staged frames to the wire in one call. Returns how many bytes the wire took. Breaks
   // the link if the wire fails.

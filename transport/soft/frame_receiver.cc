@@ -211,7 +211,10 @@ void FrameReceiver::end_payload() {
   }
   if (kind == Payload::Kind::kExpected) return parts_.answers.on_atomic_request(frame_, expected_);
   if (frame_.type == FrameType::kReadData) return parts_.requests.end_data(frame_);
-  if (kind == Payload::Kind::kTable) return parts_.incoming.end_table(frame_, payload_);
+  if (kind == Payload::Kind::kTable) {
+    expects_bulk_ |= frame_.payload_bytes >= limits::kReceiveBulkBytes;
+    return parts_.incoming.end_table(frame_, payload_);
+  }
   if (kind == Payload::Kind::kFetch) return parts_.incoming.end_fetch(frame_);
   parts_.incoming.end_bytes(frame_);
 }

@@ -69,7 +69,7 @@ std::optional<Shape> shape_of(FrameType type, std::uint32_t message_bytes) {
       return Shape{.value = true};
     case FrameType::kWriteBlocks:
       return Shape{.payload_least = sizeof(ListedBlock) + 1,
-                   .payload_most = limits::kListedBlocks * sizeof(ListedBlock) + limits::kListedBytes,
+                   .payload_most = limits::kListedBytes,
                    .flags = kFlagLast | kFlagPatient,
                    .operation = true,
                    .region = true,

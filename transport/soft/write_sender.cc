@@ -108,14 +108,15 @@ bool WriteSender::stage_list(Handle handle, OneSided& operation) {
 // Returns those of the next copies that fit one kWriteBlocks frame.
 std::span<const CopyBlock> WriteSender::listed_copies(const OneSided& operation) const {
   const std::span<const CopyBlock> rest = operation.copies.subspan(operation.next_copy);
-  std::uint64_t room = std::min<std::uint64_t>(limits::kListedBytes, link_.port->pace.chunk_bytes());
+  std::uint64_t room = std::min<std::uint64_t>(limits::kListedBytes, frames_.bulk_room());
   if (operation.copy_offset != 0) return {};
   std::size_t count = 0;
   while (count < std::min(rest.size(), limits::kListedBlocks)) {
     const CopyBlock& copy = rest[count];
-    if (copy.length_bytes == 0 || copy.length_bytes > std::min(limits::kListedBlock, room)) break;
+    const std::uint64_t taken = sizeof(ListedBlock) + copy.length_bytes;
+    if (copy.length_bytes == 0 || copy.length_bytes > limits::kListedBlock || taken > room) break;
     if (copy.remote != rest.front().remote || copy.local != rest.front().local) break;
-    room -= copy.length_bytes;
+    room -= taken;
     ++count;
   }
   return rest.first(count);
