@@ -14,7 +14,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root" || exit 1
 
 # The version that still runs where this one is installed beside it. A change of the wire
-# (docs/wire-format.md) sets the commit before it, unless that one also refuses the base, and says why.
+# (docs/wire-format.md) sets the commit before it, and says why. Where the base is refused for the
+# change already, it may stay.
 #   b10ebd6  the last one before regions with opaque keys (version 2 of the rpc protocol), and so
 #            before lists of blocks (version 6 of the stream, whose handshake refuses it)
 default_base=b10ebd6

@@ -150,9 +150,9 @@ inline constexpr std::size_t kReceiveBulkBytes = 32 * 1024;
 inline constexpr std::size_t kReceiveAroundBulk = 4 * 1024;
 // The most frames of one burst, which is one write to the wire.
 inline constexpr std::size_t kBurstFrames = 256;
-// The most blocks of one frame that lists blocks, and the most bytes of its payload, which are those
-// of a list of 64 blocks of 1 KiB. Blocks longer than kListedBlock have frames of their own: they
-// gain nothing.
+// The most blocks of one frame that lists blocks, and the most bytes of its payload: a list of 64
+// blocks of 1 KiB fits. Blocks longer than kListedBlock have frames of their own: they gain
+// nothing.
 inline constexpr std::size_t kListedBlocks = 64;
 inline constexpr std::uint64_t kListedBytes = 65 * 1024;
 inline constexpr std::uint64_t kListedBlock = 4 * 1024;
