@@ -125,7 +125,7 @@ soak_fork() {
   soak_pytest fork-python "$venv" SLIME_TEST_SCALE="${SLIME_TEST_SCALE:-5000}" -- tests/python/test_fork.py
 }
 soak_fire() {
-  soak_ctest fire 'test_kv_fire_on_(shm|tcp)' SLIME_FIRE_ROUNDS="${SLIME_FIRE_ROUNDS:-200}" SLIME_FIRE_BLOCKS=1538
+  soak_ctest fire 'test_kv_fire(_on_tcp)?' SLIME_FIRE_ROUNDS="${SLIME_FIRE_ROUNDS:-200}" SLIME_FIRE_BLOCKS=1538
 }
 
 soak_nixl() {
