@@ -12,7 +12,7 @@ import numpy as np
 from conftest import free_port
 from quoted import block, half
 
-# What a role begins with.
+# Begins the script of each role.
 PRELUDE = "import functools, sys\nprint = functools.partial(print, flush=True)\nhear = sys.stdin.readline\n"
 
 

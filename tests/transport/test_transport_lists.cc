@@ -15,14 +15,12 @@ namespace {
 
 using soft::ListedBlock;
 
-constexpr int kAtOnce = soft::kFlagLast;
-
-// What the peer sends to write `bytes` into blocks of `region`.
+// Returns a frame in which the peer writes `bytes` into blocks of `region`.
 ByteVector list_frame(const DeviceRegion& region, const std::vector<ListedBlock>& blocks, Bytes bytes,
                       std::uint64_t operation = 3) {
   FrameHeader header{.type = FrameType::kWriteBlocks};
   header.payload_bytes = static_cast<std::uint32_t>(blocks.size() * sizeof(ListedBlock) + bytes.size());
-  header.flags = kAtOnce;
+  header.flags = soft::kFlagLast;
   header.operation = operation;
   header.region = region.describe().id.packed();
   header.key = key_of(region.describe());
@@ -161,7 +159,7 @@ TEST_CASE("lists arrive whole, however the wire cuts them") {
     GuardedRegion local(s.device, count * bytes, Rights::kLocal, seed + 1);
     GuardedRegion target(s.device, count * (bytes + 8), Rights::kRemoteWrite, seed + 2);
     const ByteVector before = target.copy();
-    RemoteRegion remote = share(*s.endpoint, target.region);  // a region of its own, for the test
+    RemoteRegion remote = share(*s.endpoint, target.region);
     const std::vector<CopyBlock> copies = scattered(local.region, remote, count, bytes);
     TestOperation writing;
     s.wire->room = rng.below(2000);
